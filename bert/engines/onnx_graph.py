@@ -9,7 +9,7 @@ or one input more, `read` [R] int64: the rows of [B*T, D] that the last layer co
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -36,6 +36,13 @@ def inputs(config: ModelConfig) -> tuple[str, ...]:
 def axes(head: str) -> list[str | int]:
     """Return the axes of each input of a model with a head."""
     return ["batch", "choices", "tokens"] if head == CHOICE.name else ["batch", "tokens"]
+
+
+class Reach(NamedTuple):
+    """Names of what is added to the scores of a layer's attention, and of the rotation of its queries and keys."""
+
+    mask: str  # [B, 1, 1 or T, T]
+    rotation: tuple[str, str] | None
 
 
 class Graph:
@@ -104,14 +111,15 @@ class Graph:
         return self.nodes_of("Split", count, x, self.integers(*[1] * count), axis=axis)
 
     def dense(self, x: str, name: str) -> str:
-        """Return x W + b."""
+        """Return x W + b, or x W if there is no bias."""
         y = self.product(x, f"{name}/kernel", self.weights[f"{name}/kernel"])
-        return self.node("Add", y, self.weight(f"{name}/bias"))
+        return self.node("Add", y, self.weight(f"{name}/bias")) if f"{name}/bias" in self.weights else y
 
     def norm(self, x: str, name: str) -> str:
         """Return the layer norm of x over its last axis."""
-        scale, bias = (self.weight(f"{name}/layer_norm/{part}") for part in ("gamma", "beta"))
-        return self.node("LayerNormalization", x, scale, bias, axis=-1, epsilon=self.config.layer_norm_epsilon)
+        stored = [f"{name}/layer_norm/{part}" for part in ("gamma", "beta")]
+        given = [self.weight(weight) for weight in stored if weight in self.weights]
+        return self.node("LayerNormalization", x, *given, axis=-1, epsilon=self.config.layer_norm_epsilon)
 
     def activated(self, x: str) -> str:
         """Return the activation of x. Raise InputError if it has no form in ONNX."""
@@ -123,44 +131,94 @@ class Graph:
             )
         return onnx(self, x)
 
+    def tokens(self) -> str:
+        """Return T, as a list of one number."""
+        return self.node("Slice", self.node("Shape", self.texts[IDS]), *(self.integers(n) for n in (1, 2)))
+
+    def places(self) -> str:
+        """Return the positions of tokens [T], float32."""
+        count = self.node("Squeeze", self.tokens(), self.integers(0))
+        first, step = (self.constant(f"place_{n}", np.int64(n)) for n in (0, 1))
+        return self.node("Cast", self.node("Range", first, count, step), to=TensorProto.FLOAT)
+
+    def local_mask(self) -> str:
+        """Return what is added to scores [T, T]: no token attends to one beyond the window around it."""
+        places = self.places()
+        distance = self.node("Abs", self.node("Sub", places, self.node("Unsqueeze", places, self.integers(1))))
+        beyond = self.node("Greater", distance, self.number(float(self.config.local_window)))
+        return self.node("Mul", self.node("Cast", beyond, to=TensorProto.FLOAT), self.number(MASKED))
+
+    def rotation(self, base: float) -> tuple[str, str]:
+        """Return cosines and sines of the angles by which queries and keys are rotated [T, H / 2]."""
+        width = self.config.hidden_size // self.config.num_attention_heads
+        exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
+        slowness = self.constant(f"slowness_{base}", np.float32(base) ** exponents)  # tokens per radian
+        angles = self.node("Div", self.node("Unsqueeze", self.places(), self.integers(1)), slowness)
+        return self.node("Cos", angles), self.node("Sin", angles)
+
+    def rotated(self, x: str, rotation: tuple[str, str]) -> str:
+        """Return queries or keys x [B, N, T, H] rotated, as bert/model/rotary.py does, in the compute type."""
+        width = self.config.hidden_size // self.config.num_attention_heads
+        half = self.integers(width // 2, width // 2)
+        first, second = self.nodes_of("Split", 2, self.widened(x), half, axis=-1)
+        (a, b), (c, d) = ([self.node("Mul", y, z) for z in rotation] for y in (first, second))
+        return self.narrowed(self.node("Concat", self.node("Sub", a, d), self.node("Add", c, b), axis=-1))
+
+    def reaches(self, padding: str) -> list[Reach]:
+        """Return the reach of each layer's attention. padding: added to scores [B, 1, 1, T]."""
+        config, made = self.config, dict[bool, Reach]()
+        for local in {config.is_local(number) for number in range(config.num_hidden_layers)}:
+            mask = self.node("Min", padding, self.local_mask()) if local else padding
+            base = config.local_rotary_base if local else config.rotary_base
+            made[local] = Reach(mask, self.rotation(base) if config.positions == "rotary" else None)
+        return [made[config.is_local(number)] for number in range(config.num_hidden_layers)]
+
     def embeddings(self) -> str:
         """Return the sum of word, position and segment embeddings [B, T, D]."""
-        tokens = self.node("Slice", self.node("Shape", self.texts[IDS]), *(self.integers(n) for n in (1, 2)))
-        places = self.node("Slice", self.weight("embeddings/position"), self.integers(0), tokens, self.integers(0))
-        x = self.node("Add", self.node("Gather", self.weight("embeddings/word"), self.texts[IDS]), places)
+        x = self.node("Gather", self.weight("embeddings/word"), self.texts[IDS])
+        if self.config.positions == "learned":
+            table = self.weight("embeddings/position")
+            x = self.node("Add", x, self.node("Slice", table, self.integers(0), self.tokens(), self.integers(0)))
         if self.config.type_vocab_size:
             table = self.weight("embeddings/segment")  # with one row: the sum with it
             segments = self.texts.get(SEGMENTS)
             x = self.node("Add", x, self.node("Gather", table, segments) if segments else table)
-        x = self.norm(x, "embeddings") if self.config.norm_placement == "post" else x
+        normalised = self.config.norm_placement == "post" or self.config.embedding_norm
+        x = self.norm(x, "embeddings") if normalised else x
         projected = self.config.embedding_width != self.config.hidden_size
         return self.dense(x, "embeddings/projection") if projected else x
 
-    def context(self, x: str, mask: str, layer: str) -> str:
-        """Return what multi-head attention gives its last product [B, T, D]; mask [B, 1, 1, T] is added to scores."""
+    def context(self, x: str, reach: Reach, layer: str) -> str:
+        """Return what multi-head attention gives its last product [B, T, D]."""
         heads, width = self.config.num_attention_heads, self.config.hidden_size
         parts = [f"{layer}/attention/{part}" for part in ("query", "key", "value")]
         kernel = np.concatenate([self.weights[f"{part}/kernel"] for part in parts], axis=1)
-        bias = np.concatenate([self.weights[f"{part}/bias"] for part in parts])
         joint = self.product(x, f"{layer}/attention/joint/kernel", kernel)
-        joint = self.narrowed(self.node("Add", joint, self.constant(f"{layer}/attention/joint/bias", bias)))
-        divided = self.node("Reshape", joint, self.integers(0, 0, 3, heads, width // heads))
+        if self.config.biases:
+            bias = np.concatenate([self.weights[f"{part}/bias"] for part in parts])
+            joint = self.node("Add", joint, self.constant(f"{layer}/attention/joint/bias", bias))
+        divided = self.node("Reshape", self.narrowed(joint), self.integers(0, 0, 3, heads, width // heads))
         divided = self.node("Transpose", divided, perm=[2, 0, 3, 1, 4])  # [3, B, N, T, H]
         q, k, v = (self.node("Squeeze", x, self.integers(0)) for x in self.split(divided, 3, axis=0))
+        if reach.rotation:
+            q, k = self.rotated(q, reach.rotation), self.rotated(k, reach.rotation)
         scores = self.widened(self.node("MatMul", q, self.node("Transpose", k, perm=[0, 1, 3, 2])))
-        scores = self.node("Add", self.node("Mul", scores, self.number((width // heads) ** -0.5)), mask)
+        scores = self.node("Add", self.node("Mul", scores, self.number((width // heads) ** -0.5)), reach.mask)
         weights = self.narrowed(self.node("Softmax", scores, axis=-1))
         context = self.node("Transpose", self.widened(self.node("MatMul", weights, v)), perm=[0, 2, 1, 3])
         return self.node("Reshape", context, self.integers(0, 0, width))
 
     def mlp(self, x: str, layer: str) -> str:
         """Return the output of the feed-forward part [B, T, D]."""
-        return self.dense(self.activated(self.dense(x, f"{layer}/mlp/inner")), f"{layer}/mlp/outer")
+        inner = self.activated(self.dense(x, f"{layer}/mlp/inner"))
+        inner = self.node("Mul", inner, self.dense(x, f"{layer}/mlp/gate")) if self.config.gated else inner
+        return self.dense(inner, f"{layer}/mlp/outer")
 
-    def layer(self, x: str, mask: str, name: str, read: str | None = None) -> str:
+    def layer(self, x: str, reach: Reach, name: str, read: str | None = None) -> str:
         """Return the output of a layer [B, T, D], or [R, D] of the rows `read` [R]."""
         pre = self.config.norm_placement == "pre"
-        context = self.context(self.norm(x, f"{name}/attention") if pre else x, mask, name)
+        normalised = self.norm(x, f"{name}/attention") if f"{name}/attention/layer_norm/gamma" in self.weights else x
+        context = self.context(normalised if pre else x, reach, name)
         if read is not None:
             flat = self.integers(-1, self.config.hidden_size)
             x, context = (self.node("Gather", self.node("Reshape", y, flat), read) for y in (x, context))
@@ -175,9 +233,10 @@ class Graph:
         """Return the outputs of the embeddings and of each layer [B, T, D]; read: rows of the last one's, [R, D]."""
         inverse = self.node("Sub", self.number(1.0), self.node("Cast", self.texts[MASK], to=TensorProto.FLOAT))
         mask = self.node("Unsqueeze", self.node("Mul", inverse, self.number(MASKED)), self.integers(1, 2))
-        states, depth = [self.embeddings()], self.config.num_hidden_layers
+        states, depth, reaches = [self.embeddings()], self.config.num_hidden_layers, self.reaches(mask)
         for number in range(depth):
-            states.append(self.layer(states[-1], mask, f"layer_{number}", read if number == depth - 1 else None))
+            last = read if number == depth - 1 else None
+            states.append(self.layer(states[-1], reaches[number], f"layer_{number}", last))
         if self.config.norm_placement == "pre":
             states[-1] = self.norm(states[-1], "final")
         return states

@@ -13,6 +13,7 @@ import tensorflow as tf
 from bert.core.config import ModelConfig
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch, variables
+from bert.model.rotary import rotation
 from bert.pretraining import Pretraining, PretrainingModel
 
 QUIET = DropoutRng(None)
@@ -47,42 +48,56 @@ def reference(
 
     def norm(x: np.ndarray, name: str) -> np.ndarray:
         mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
-        return (x - mean) / np.sqrt(variance + 1e-12) * w[f"{name}/gamma"] + w[f"{name}/beta"]
+        return (x - mean) / np.sqrt(variance + 1e-12) * w[f"{name}/gamma"] + w.get(f"{name}/beta", 0)
 
     def dense(x: np.ndarray, name: str) -> np.ndarray:
-        return x @ w[f"{name}/kernel"] + w[f"{name}/bias"]
+        return x @ w[f"{name}/kernel"] + w.get(f"{name}/bias", 0)
 
     def gelu(x: np.ndarray) -> np.ndarray:
         return x * (1 + erf(x / math.sqrt(2))) / 2
 
     def sub_layer(x: np.ndarray, f: Callable[[np.ndarray], np.ndarray], name: str) -> np.ndarray:
-        return norm(x + f(x), name) if config.norm_placement == "post" else x + f(norm(x, name))
+        if config.norm_placement == "post":
+            return norm(x + f(x), name)
+        return x + f(norm(x, name) if f"{name}/gamma" in w else x)
 
-    def attention(x: np.ndarray, present: np.ndarray, name: str) -> np.ndarray:
+    def rotated(x: np.ndarray, base: float) -> np.ndarray:
+        """Each pair of components is a complex number, which is multiplied by one of absolute value 1."""
+        y = x.reshape(len(x), config.num_attention_heads, 2, width // 2)
+        angles = np.arange(len(x))[:, None] * base ** (-np.arange(0, width, 2) / width)
+        z = (y[:, :, 0] + 1j * y[:, :, 1]) * np.exp(1j * angles)[:, None]
+        return np.stack([z.real, z.imag], 2).reshape(x.shape)
+
+    def attention(x: np.ndarray, present: np.ndarray, name: str, layer: int) -> np.ndarray:
+        local = config.local_window > 0 and layer % config.global_every > 0
         q, k, v = (dense(x, f"{name}/{part}") for part in ("query", "key", "value"))
+        if config.positions == "rotary":
+            q, k = (rotated(y, config.local_rotary_base if local else config.rotary_base) for y in (q, k))
         heads = []
         for head in range(config.num_attention_heads):
             of = slice(head * width, (head + 1) * width)
             scores = q[:, of] @ k[:, of].T / math.sqrt(width)
-            scores[:, ~present] = -np.inf
+            scores[:, ~present] = -1e4
+            for one, other in np.ndindex(scores.shape):
+                if local and abs(one - other) > config.local_window:
+                    scores[one, other] = -1e4
             heads.append(softmax(scores) @ v[:, of])
         return dense(np.concatenate(heads, -1), f"{name}/output")
 
     def mlp(x: np.ndarray, name: str) -> np.ndarray:
-        return dense(gelu(dense(x, f"{name}/inner")), f"{name}/outer")
+        inner = gelu(dense(x, f"{name}/inner"))
+        return dense(inner * dense(x, f"{name}/gate") if config.gated else inner, f"{name}/outer")
 
     width = config.hidden_size // config.num_attention_heads
     words, following = [], []
     for i, ids in enumerate(batch["input_ids"]):
-        x = (
-            w["embeddings/word"][ids]
-            + w["embeddings/position"][: len(ids)]
-            + w["embeddings/segment"][batch["segment_ids"][i]]
-        )
-        x = norm(x, "embeddings/layer_norm") if config.norm_placement == "post" else x
+        x = w["embeddings/word"][ids]
+        x = x + w["embeddings/position"][: len(ids)] if config.positions == "learned" else x
+        x = x + w["embeddings/segment"][batch["segment_ids"][i]] if config.type_vocab_size else x
+        x = norm(x, "embeddings/layer_norm") if config.norm_placement == "post" or config.embedding_norm else x
         for layer in range(config.num_hidden_layers):
             name, present = f"layer_{layer}/attention", batch["input_mask"][i] == 1
-            x = sub_layer(x, partial(attention, present=present, name=name), f"{name}/layer_norm")
+            x = sub_layer(x, partial(attention, present=present, name=name, layer=layer), f"{name}/layer_norm")
             name = f"layer_{layer}/mlp"
             x = sub_layer(x, partial(mlp, name=name), f"{name}/layer_norm")
         x = norm(x, "final/layer_norm") if config.norm_placement == "pre" else x
@@ -99,9 +114,34 @@ def scatter(model: PretrainingModel) -> None:
         variable.assign_add(random.normal(0, 0.2, variable.shape).astype(np.float32))
 
 
-@pytest.mark.parametrize("norm_placement", ["post", "pre"])
-def test_logits_equal_the_equations_in_numpy(model_config: ModelConfig, norm_placement: Literal["post", "pre"]) -> None:
-    model_config = dataclasses.replace(model_config, norm_placement=norm_placement)
+MODERN: dict[str, Any] = {  # every choice of ModernBERT's, with windows and bases of our own
+    "norm_placement": "pre",
+    "embedding_norm": True,
+    "biases": False,
+    "gated": True,
+    "positions": "rotary",
+    "rotary_base": 1000.0,
+    "local_window": 3,
+    "global_every": 2,
+    "local_rotary_base": 50.0,
+    "type_vocab_size": 0,
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"norm_placement": "pre"},
+        MODERN,
+        {"gated": True, "positions": "rotary"},
+        {"biases": False, "local_window": 2, "global_every": 1000},
+        {"norm_placement": "pre", "embedding_norm": True},
+    ],
+    ids=str,
+)
+def test_logits_equal_the_equations_in_numpy(model_config: ModelConfig, changes: dict[str, Any]) -> None:
+    model_config = dataclasses.replace(model_config, **changes)
     model = PretrainingModel(model_config, seed=3)
     scatter(model)
     batch = batch_of(model_config)
@@ -202,3 +242,33 @@ def test_loss_of_a_fresh_model_is_that_of_guessing(model_config: ModelConfig) ->
     measures, weights = task.measure(batch, Mode(tf.float32, QUIET)), task.weights(batch)
     assert float(measures["mlm"].loss / weights["mlm"]) == pytest.approx(math.log(model_config.vocab_size), abs=0.05)
     assert float(measures["nsp"].loss / weights["nsp"]) == pytest.approx(math.log(2), abs=0.05)
+
+
+@pytest.mark.parametrize("changes", [{}, MODERN], ids=["published", "modern"])
+def test_instances_that_share_a_row_are_computed_as_if_each_had_its_own(
+    model_config: ModelConfig, changes: dict[str, Any]
+) -> None:
+    model_config = dataclasses.replace(model_config, **changes)
+    model, lengths = PretrainingModel(model_config, seed=3), (6, 4)
+    scatter(model)
+    alone = [tf.random.stateless_uniform([1, n], [n, 1], 0, model_config.vocab_size, tf.int32) for n in lengths]
+    ids, zeros = tf.concat([*alone, [[0]]], axis=1), tf.zeros([1, 11], tf.int32)
+    numbers, positions = [[1] * 6 + [2] * 4 + [0]], [[*range(6), *range(4), 0]]
+    mode = Mode(tf.float32, QUIET)
+    row = model.encoder(TokenBatch(ids, tf.constant(numbers), zeros, tf.constant(positions)), mode)
+    expected = [model.encoder(TokenBatch(one, None, tf.zeros_like(one)), mode) for one in alone]
+    np.testing.assert_allclose(row[0, :6], expected[0][0], atol=2e-5)
+    np.testing.assert_allclose(row[0, 6:10], expected[1][0], atol=2e-5)
+
+
+def test_the_gradient_of_a_rotation_is_that_of_its_formula() -> None:
+    x, weights = (tf.random.stateless_normal([2, 3, 5, 8], [1, number]) for number in (1, 2))
+    rotate = rotation(tf.constant([[0, 1, 2, 7, 900]]), 100.0, 8)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        first, second = tf.split(x, 2, axis=-1)
+        plain = tf.concat([first * rotate.cos - second * rotate.sin, second * rotate.cos + first * rotate.sin], -1)
+        found = rotate(x)
+        losses = [tf.reduce_sum(y * weights) for y in (plain, found)]
+    np.testing.assert_allclose(found, plain, atol=1e-6)
+    np.testing.assert_allclose(*(tape.gradient(loss, x) for loss in losses), atol=1e-6)
