@@ -68,6 +68,8 @@ class Family:
     """kinds of tokenizers that its models have"""
     unused_positions: int = 0
     """first rows of the table of positions, which no model reads"""
+    task_heads: bool = True
+    """whether its heads of tasks are functions of the last states, or of a pooler, as BERT's are"""
     tensorflow: bool = False
     """whether a tf_model.h5 is read"""
 
@@ -245,6 +247,7 @@ _ROWS = (
             "positions": "rotary",
         },
         tokenizers=("bracketed byte pairs",),
+        task_heads=False,
     ),
 )
 FAMILIES: dict[str, Family] = {row.model_type: row for row in _ROWS}

@@ -270,7 +270,13 @@ def read_model(folder: Path, head_name: str = names.AUTO) -> Model:
 
 
 def _of_classifiers(shapes: Mapping[str, names.Shape], family: Family) -> set[str]:
-    """Return the names of the tensors that only a classifier reads."""
+    """Return the names of the tensors that only a classifier reads.
+
+    In ModernBERT these include the dense layer and norm which are otherwise those of masked words.
+    """
+    if not family.task_heads:
+        words = family.names["masked_lm/bias"] in shapes
+        return {name for name in shapes if name.startswith(("classifier.", *([] if words else ["head."])))}
     places = ("classifier.", *(f"{place}." for place in family.poolers.values()))
     return {name for name in shapes if name.startswith(places)}
 
@@ -285,7 +291,9 @@ def _classifier(
     UsageError if `head_name` contradicts the configuration.
     """
     classes = fields.get("architectures")
-    if head_name == NONE or not _of_classifiers(shapes, family):
+    if not family.task_heads and head_name not in (names.AUTO, NONE):
+        raise UsageError(f"--head {head_name}: {family.title}'s heads of tasks are others than ours; leave it out")
+    if head_name == NONE or not family.task_heads or not _of_classifiers(shapes, family):
         if head_name not in (names.AUTO, NONE):
             raise UsageError(f"--head {head_name}: {path.parent} has no tensors classifier.*; leave it out")
         return None
@@ -491,6 +499,10 @@ def write_model(model: Model, folder: Path) -> None:
         raise InputError(f"transformers calls the heads {' and '.join(same)} the same; export a model with one of them")
     if not causal and model.form != "huggingface" and "next_sentence" in heads:
         raise InputError(f"{model.family.title} has no head next_sentence in transformers; pretrain without pairs")
+    if not causal and not model.family.task_heads and (others := sorted(heads - {"masked_lm"})):
+        raise InputError(
+            f"{model.family.title} has other heads in transformers than {', '.join(others)}; use bert.export onnx"
+        )
     kind = gpt2.KIND if causal else next(name for name, needed in CLASSES if needed <= heads)
     tensors = {}
     for weight in model.match.weights:

@@ -144,9 +144,7 @@ def config_fields(config: ModelConfig, activation: str) -> dict[str, Any]:
             "attention_dropout": config.attention_probs_dropout_prob,
             "local_attention": 2 * config.local_window,
             "layer_types": _layer_types(config.num_hidden_layers, config.global_every),
-            "rope_parameters": {
-                kind: {"rope_type": "default", "rope_theta": base} for kind, base in theta.items()
-            },
+            "rope_parameters": {kind: {"rope_type": "default", "rope_theta": base} for kind, base in theta.items()},
         }
     )
 

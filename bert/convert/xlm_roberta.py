@@ -31,7 +31,8 @@ ROLES = {
 
 def has_tokenizer(folder: Path) -> bool:
     """Return whether the tokenizer of a folder is one of SentencePiece."""
-    return tokenizer_kind.of(folder / byte_bpe.NAME) == "unigram" or any((folder / name).exists() for name in SENTENCEPIECE)
+    own = any((folder / name).exists() for name in SENTENCEPIECE)
+    return own or tokenizer_kind.of(folder / byte_bpe.NAME) == "unigram"
 
 
 def read_tokenizer(folder: Path, config: ModelConfig) -> str:

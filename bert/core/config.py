@@ -74,7 +74,7 @@ class ModelConfig:
     norm_placement: Literal["post", "pre"] = "post"
     """layer norm after each residual sum (post, as published) or before each sub-layer (pre, as in Megatron-LM)"""
     embedding_norm: bool = False
-    """with norms before the sub-layers, one of the embeddings as well, in place of the first attention's (ModernBERT)"""
+    """with norms before the sub-layers: one of the embeddings, in place of the first attention's (ModernBERT)"""
     biases: bool = True
     """whether dense layers and layer norms of the encoder and of the masked-LM transform have biases"""
     gated: bool = False
@@ -129,9 +129,7 @@ class ModelConfig:
             _require(
                 width // heads % 2 == 0, f"model.positions rotary needs an even width of heads, not {width // heads}"
             )
-            _require(
-                self.position_initializer == "normal", "model.position_initializer needs model.positions learned"
-            )
+            _require(self.position_initializer == "normal", "model.position_initializer needs model.positions learned")
         _require(
             not self.causal or (self.positions == "learned" and not self.local_window),
             "a causal model needs model.positions learned and model.local_window 0",

@@ -168,6 +168,7 @@ class _Layer(tf.Module):
         if self.pre_norm:
             x = x + tf.cast(attention, tf.float32)
             return x + tf.cast(self._mlp(self.mlp_norm(x)), tf.float32)
+        assert self.attention_norm, "a layer whose norms follow its sub-layers has two"
         x = _add_norm(x, attention, self.attention_norm)
         return _add_norm(x, self._mlp(x), self.mlp_norm)
 

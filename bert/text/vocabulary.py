@@ -41,6 +41,8 @@ def load_vocab(path: Path) -> list[str]:
     Raises InputError as `check_vocab` does.
     """
     text = files.read_text(path, MAX_CHARACTERS, "give a vocab.txt")
+    if text.startswith("{"):
+        raise InputError(f"{path}: JSON, such as a tokenizer.json, where word pieces are needed; give a vocab.txt")
     tokens = text.removesuffix("\n").split("\n")  # not splitlines, which would also divide at U+2028
     check_vocab(tokens, path)
     return tokens
@@ -51,7 +53,7 @@ def check_vocab(tokens: Sequence[str], path: Path) -> None:
     seen: dict[str, int] = {}
     for number, token in enumerate(tokens, start=1):
         if not token or SPACE.search(token) or files.SURROGATE.search(token):
-            raise InputError(f"{path}: line {number}: {token!r} is not a token; give one per line, without spaces")
+            raise InputError(f"{path}: line {number}: {token[:40]!r} is not a token; give one per line, without spaces")
         if token in seen:
             raise InputError(f"{path}: line {number}: {token!r} is also at line {seen[token]}; remove one")
         seen[token] = number

@@ -45,7 +45,8 @@ def run(folder: str, inputs: str, outputs: str) -> None:
 def make(kind: str, folder: str, seed: int, sizes: dict[str, int]) -> None:
     """Every weight random, so that no bias is zero and no gamma one."""
     torch.manual_seed(seed)
-    families = ("ModernBert", "GPT2", "MegatronBert", "XLMRoberta", "Camembert", "Roberta", "DistilBert", "Electra", "Bert")
+    longer = ("GPT2", "MegatronBert", "ModernBert", "XLMRoberta", "Camembert", "Roberta", "DistilBert", "Electra")
+    families = (*longer, "Bert")
     name = next(name for name in families if kind.startswith(name))
     config = getattr(transformers, f"{name}Config")(**sizes)
     model = getattr(transformers, kind)(config)

@@ -12,7 +12,7 @@ import pytest
 
 from bert.core.config import ModelConfig
 from bert.text.tokenization import BracketedTokenizer
-from tests.parity import modernbert_tokenizer as tokenizer
+from tests.bert.text import bracketed as tokenizer
 from tests.parity.test_transformers import Arrays, assert_equal, command, oracle, ours, theirs, to_run
 
 pytestmark = pytest.mark.parity
@@ -117,3 +117,24 @@ def test_tokens_are_those_of_transformers(converted: Path) -> None:
         assert before == after == here.row(here.encode([text])[0]).ids.tolist(), text
     first, second = (here.encode([text])[0] for text in (TEXTS[1], TEXTS[0]))
     assert all(ids == here.row(first, second).ids.tolist() for ids, _ in pairs)
+
+
+@pytest.mark.parametrize("kind", ["SequenceClassification", "TokenClassification", "QuestionAnswering"])
+def test_the_encoder_of_a_fine_tuned_model_is_taken_without_its_head(
+    kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "theirs").mkdir()
+    tokenizer.write(tmp_path / "theirs/tokenizer.json")
+    ids = {"pad_token_id": 1, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
+    sizes = SIZES["small"] | {"vocab_size": tokenizer.SIZE} | ids
+    oracle(("make", f"ModernBertFor{kind}", tmp_path / "theirs", 1, sizes))
+    command("import", tmp_path / "theirs", tmp_path / "run")
+    said = capfd.readouterr()
+    assert "classifier.weight" in said.out + said.err and "head.dense.weight" in said.out + said.err
+    given = inputs() | {"token_type_ids": np.zeros_like(inputs()["input_ids"])}
+    oracle(to_run(tmp_path / "theirs", inputs()))
+    config = ModelConfig.load(tmp_path / "run/bert_config.json")
+    expected, found = theirs(tmp_path / "theirs"), ours(tmp_path / "run", "encoder", config, given)
+    inside = inputs()["attention_mask"]
+    both = expected["hidden_states"][:, inside], found["hidden_states"][:, inside]
+    np.testing.assert_allclose(*both, rtol=0, atol=2e-5)

@@ -49,6 +49,7 @@ def test_the_likeliest_tokens_are_found(model: Trained) -> None:
 
 def test_scores_that_are_not_finite_are_an_error(tmp_path: Path) -> None:
     model = trained.load(write_run(tmp_path / "run"))
-    model.encoder.embeddings.position.assign(model.encoder.embeddings.position * np.nan)
+    words = model.encoder.embeddings.word
+    words.assign(words * np.nan)
     with pytest.raises(IntegrityError, match="not finite"):
         list(Scorer(model, batch=2)([Passage(np.arange(5))]))

@@ -17,7 +17,9 @@ from bert.recipes import RECIPES, SIZES
 from tests.bert.model.test_encoder import MODERN
 
 
-@pytest.mark.parametrize("changes", [{}, {"norm_placement": "pre"}, {"embedding_size": 12, "type_vocab_size": 0}, MODERN])
+@pytest.mark.parametrize(
+    "changes", [{}, {"norm_placement": "pre"}, {"embedding_size": 12, "type_vocab_size": 0}, MODERN]
+)
 def test_parameters_are_those_of_the_model(changes: dict[str, Any], model_config: ModelConfig) -> None:
     model = dataclasses.replace(model_config, **changes)
     counted = sum(int(np.prod(weight.shape)) for weight in variables(PretrainingModel(model, seed=1)).values())

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,6 +40,21 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return e / e.sum(-1, keepdims=True)
 
 
+def embedded(w: dict[str, np.ndarray], segments: np.ndarray) -> np.ndarray:
+    """The embeddings of positions and segments, if the model has them."""
+    x = w["embeddings/position"][: len(segments)] if "embeddings/position" in w else np.zeros(())
+    return x + w["embeddings/segment"][segments] if "embeddings/segment" in w else x
+
+
+def rotated(x: np.ndarray, base: float, heads: int) -> np.ndarray:
+    """Each pair of components is a complex number, which is multiplied by one of absolute value 1."""
+    width = x.shape[1] // heads
+    y = x.reshape(len(x), heads, 2, width // 2)
+    angles = np.arange(len(x))[:, None] * base ** (-np.arange(0, width, 2) / width)
+    z = (y[:, :, 0] + 1j * y[:, :, 1]) * np.exp(1j * angles)[:, None]
+    return np.stack([z.real, z.imag], 2).reshape(x.shape)
+
+
 def reference(
     w: dict[str, np.ndarray], config: ModelConfig, batch: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -61,26 +76,19 @@ def reference(
             return norm(x + f(x), name)
         return x + f(norm(x, name) if f"{name}/gamma" in w else x)
 
-    def rotated(x: np.ndarray, base: float) -> np.ndarray:
-        """Each pair of components is a complex number, which is multiplied by one of absolute value 1."""
-        y = x.reshape(len(x), config.num_attention_heads, 2, width // 2)
-        angles = np.arange(len(x))[:, None] * base ** (-np.arange(0, width, 2) / width)
-        z = (y[:, :, 0] + 1j * y[:, :, 1]) * np.exp(1j * angles)[:, None]
-        return np.stack([z.real, z.imag], 2).reshape(x.shape)
-
     def attention(x: np.ndarray, present: np.ndarray, name: str, layer: int) -> np.ndarray:
         local = config.local_window > 0 and layer % config.global_every > 0
         q, k, v = (dense(x, f"{name}/{part}") for part in ("query", "key", "value"))
         if config.positions == "rotary":
-            q, k = (rotated(y, config.local_rotary_base if local else config.rotary_base) for y in (q, k))
+            base = config.local_rotary_base if local else config.rotary_base
+            q, k = (rotated(y, base, config.num_attention_heads) for y in (q, k))
         heads = []
         for head in range(config.num_attention_heads):
             of = slice(head * width, (head + 1) * width)
             scores = q[:, of] @ k[:, of].T / math.sqrt(width)
             scores[:, ~present] = -1e4
-            for one, other in np.ndindex(scores.shape):
-                if local and abs(one - other) > config.local_window:
-                    scores[one, other] = -1e4
+            far = [places for places in np.ndindex(scores.shape) if abs(np.subtract(*places)) > config.local_window]
+            scores[tuple(np.array(far if local else [], int).reshape(-1, 2).T)] = -1e4
             heads.append(softmax(scores) @ v[:, of])
         return dense(np.concatenate(heads, -1), f"{name}/output")
 
@@ -91,10 +99,8 @@ def reference(
     width = config.hidden_size // config.num_attention_heads
     words, following = [], []
     for i, ids in enumerate(batch["input_ids"]):
-        x = w["embeddings/word"][ids]
-        x = x + w["embeddings/position"][: len(ids)] if config.positions == "learned" else x
-        x = x + w["embeddings/segment"][batch["segment_ids"][i]] if config.type_vocab_size else x
-        x = norm(x, "embeddings/layer_norm") if config.norm_placement == "post" or config.embedding_norm else x
+        x = w["embeddings/word"][ids] + embedded(w, batch["segment_ids"][i])
+        x = norm(x, "embeddings/layer_norm") if "embeddings/layer_norm/gamma" in w else x
         for layer in range(config.num_hidden_layers):
             name, present = f"layer_{layer}/attention", batch["input_mask"][i] == 1
             x = sub_layer(x, partial(attention, present=present, name=name, layer=layer), f"{name}/layer_norm")
@@ -271,4 +277,5 @@ def test_the_gradient_of_a_rotation_is_that_of_its_formula() -> None:
         found = rotate(x)
         losses = [tf.reduce_sum(y * weights) for y in (plain, found)]
     np.testing.assert_allclose(found, plain, atol=1e-6)
-    np.testing.assert_allclose(*(tape.gradient(loss, x) for loss in losses), atol=1e-6)
+    by_formula, by_rotation = (tape.gradient(loss, x) for loss in losses)
+    np.testing.assert_allclose(by_rotation, by_formula, atol=1e-6)

@@ -1,0 +1,234 @@
+"""ModernBERT comes in, computes what its equations say, and goes out as it was; what differs from it is refused.
+
+The equations are in tests/bert/model/test_encoder.py; tests/parity/test_modernbert.py compares with transformers.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file, save_file
+
+from bert.convert import __main__ as convert
+from bert.core.config import ModelConfig
+from bert.core.errors import InputError, UsageError
+from bert.model.dropout import DropoutRng
+from bert.model.encoder import Encoder, Mode, variables
+from bert.pretraining import PretrainingModel
+from bert.text.tokenization import BracketedTokenizer
+from bert.training import checkpoint
+from tests.bert.convert.equations import imported
+from tests.bert.convert.folders import Values, same_bits, weights
+from tests.bert.model.test_encoder import batch_of, reference
+from tests.bert.text import bracketed
+
+D, F, LAYERS, V = 20, 28, 3, bracketed.SIZE
+SPECIAL_IDS = {"pad_token_id": V - 2, "cls_token_id": V - 4, "sep_token_id": V - 3}
+CONFIG: dict[str, Any] = {  # as transformers 4.48 writes it
+    "architectures": ["ModernBertForMaskedLM"],
+    "model_type": "modernbert",
+    "vocab_size": V,
+    "hidden_size": D,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 5,
+    "intermediate_size": F,
+    "max_position_embeddings": 64,
+    "local_attention": 8,
+    "global_attn_every_n_layers": 2,
+    "global_rope_theta": 500.0,
+    "local_rope_theta": 70.0,
+    "norm_eps": 1e-12,
+    "hidden_activation": "gelu",
+    "classifier_activation": "gelu",
+    "attention_bias": False,
+    "mlp_bias": False,
+    "norm_bias": False,
+    "decoder_bias": True,
+    "classifier_bias": False,
+}
+LATER = {  # keys of transformers 5 in the place of earlier ones
+    "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+    "rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 500.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 70.0},
+    },
+    "global_attn_every_n_layers": None,
+    "global_rope_theta": None,
+    "local_rope_theta": None,
+}
+
+
+def shapes(kind: str) -> dict[str, tuple[int, ...]]:
+    """Of the tensors of a class, as transformers 5.23 writes them."""
+    inside: dict[str, tuple[int, ...]] = {"embeddings.tok_embeddings": (V, D), "embeddings.norm": (D,)}
+    for layer in (f"layers.{number}" for number in range(LAYERS)):
+        inside |= {f"{layer}.attn.Wqkv": (3 * D, D), f"{layer}.attn.Wo": (D, D), f"{layer}.mlp_norm": (D,)}
+        inside |= {f"{layer}.mlp.Wi": (2 * F, D), f"{layer}.mlp.Wo": (D, F)}
+        inside |= {f"{layer}.attn_norm": (D,)} if layer != "layers.0" else {}
+    inside |= {"final_norm": (D,)}
+    prefix = "" if kind == "Model" else "model."
+    made = {f"{prefix}{name}.weight": shape for name, shape in inside.items()}
+    if kind != "Model":
+        made |= {"head.dense.weight": (D, D), "head.norm.weight": (D,)}
+    return (
+        made
+        | {
+            "Model": {},
+            "ForMaskedLM": {"decoder.bias": (V,)},
+            "ForSequenceClassification": {"classifier.weight": (3, D), "classifier.bias": (3,)},
+        }[kind]
+    )
+
+
+def a_folder(folder: Path, kind: str = "ForMaskedLM", **changes: Any) -> Values:
+    """A folder with random weights; changes: of config.json, None removes a key."""
+    folder.mkdir(parents=True)
+    fields = CONFIG | SPECIAL_IDS | {"architectures": [f"ModernBert{kind}"]} | changes
+    (folder / "config.json").write_text(json.dumps({k: v for k, v in fields.items() if v is not None}))
+    bracketed.write(folder / "tokenizer.json")
+    random = np.random.default_rng(3)
+    made = {name: random.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes(kind).items()}
+    save_file(made, folder / "model.safetensors", {"format": "pt"})
+    return made
+
+
+@pytest.mark.parametrize("changes", [{}, LATER], ids=["earlier keys", "later keys"])
+def test_scores_of_words_are_those_of_the_equations(changes: dict[str, Any], tmp_path: Path) -> None:
+    theirs = a_folder(tmp_path / "theirs", **changes)
+    run = imported(tmp_path / "theirs", tmp_path / "run")
+    config = ModelConfig.load(run / "bert_config.json")
+    assert [config.is_local(number) for number in range(LAYERS)] == [False, True, False]
+    weight: Values = {
+        "embeddings/word": theirs["model.embeddings.tok_embeddings.weight"],
+        "embeddings/layer_norm/gamma": theirs["model.embeddings.norm.weight"],
+        "final/layer_norm/gamma": theirs["model.final_norm.weight"],
+        "masked_lm/transform/kernel": theirs["head.dense.weight"].T,
+        "masked_lm/layer_norm/gamma": theirs["head.norm.weight"],
+        "masked_lm/bias": theirs["decoder.bias"],
+    }
+    for number in range(LAYERS):
+        there, here = f"model.layers.{number}", f"layer_{number}"
+        parts = np.split(theirs[f"{there}.attn.Wqkv.weight"], 3)
+        weight |= {f"{here}/attention/{n}/kernel": x.T for n, x in zip(("query", "key", "value"), parts, strict=True)}
+        inner, gate = np.split(theirs[f"{there}.mlp.Wi.weight"], 2)
+        weight |= {f"{here}/mlp/inner/kernel": inner.T, f"{here}/mlp/gate/kernel": gate.T}
+        weight |= {
+            f"{here}/attention/output/kernel": theirs[f"{there}.attn.Wo.weight"].T,
+            f"{here}/mlp/outer/kernel": theirs[f"{there}.mlp.Wo.weight"].T,
+            f"{here}/mlp/layer_norm/gamma": theirs[f"{there}.mlp_norm.weight"],
+        }
+        if number:
+            weight[f"{here}/attention/layer_norm/gamma"] = theirs[f"{there}.attn_norm.weight"]
+    same_bits(weight, weights(run))
+    model = PretrainingModel(config, 0, "none")
+    checkpoint.load_weights(run, variables(model))
+    batch = batch_of(dataclasses.replace(config, type_vocab_size=2))
+    words, _ = model(batch, Mode(tf.float32, DropoutRng(None)))
+    made_up = {"pooler/kernel": np.zeros((D, D)), "next_sentence/kernel": np.zeros((D, 2))}  # of which nothing is read
+    exact = {name: value.astype(np.float64) for name, value in (weight | made_up).items()}
+    expected, _ = reference(exact, config, {name: value.numpy() for name, value in batch.items()})
+    np.testing.assert_allclose(words + model.masked_lm.bias, expected, atol=5e-5)
+
+
+@pytest.mark.parametrize("kind", ["ForMaskedLM", "Model"])
+def test_it_comes_back_with_its_bits(kind: str, tmp_path: Path) -> None:
+    before = a_folder(tmp_path / "theirs", kind)
+    run = imported(tmp_path / "theirs", tmp_path / "run")
+    convert.main(["export", "huggingface", str(run), str(tmp_path / "back")])
+    same_bits(before, load_file(tmp_path / "back/model.safetensors"))
+    config = json.loads((tmp_path / "back/config.json").read_text())
+    shared = {key: value for key, value in (CONFIG | LATER | SPECIAL_IDS).items() if value is not None}
+    assert {key: config[key] for key in shared} == shared | {"architectures": [f"ModernBert{kind}"]}
+    same_bits(weights(run), weights(imported(tmp_path / "back", tmp_path / "again")))
+    with pytest.raises(InputError):
+        convert.main(["export", "google", str(run), str(tmp_path / "google")])
+
+
+def test_the_encoder_of_a_classifier_is_taken_alone_and_its_own_fine_tuned_head_stays_here(tmp_path: Path) -> None:
+    theirs = a_folder(tmp_path / "theirs", "ForSequenceClassification")
+    run = imported(tmp_path / "theirs", tmp_path / "run")
+    settings = json.loads((run / "config.json").read_text())
+    assert settings["imported"]["ignored"] == sorted(name for name in theirs if not name.startswith("model."))
+    assert "head" not in settings
+    with pytest.raises(UsageError, match="others than ours; leave it out"):
+        convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "x"), "--head", "classifier"])
+    config = ModelConfig.load(run / "bert_config.json")
+    values = {name: variable.numpy() for name, variable in variables(PretrainingModel(config, 0, "nsp")).items()}
+    checkpoint.save(run, 1, values, keep=1)
+    with pytest.raises(InputError, match="next_sentence"):
+        convert.main(["export", "huggingface", str(run), str(tmp_path / "back")])
+    assert not (tmp_path / "back").exists() and not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"attention_bias": True}, "attention_bias"),
+        ({"mlp_dropout": 0.1}, "mlp_dropout"),
+        ({"hidden_activation": "silu"}, "classifier_activation"),
+        ({"hidden_activation": 3}, "hidden_activation"),
+        ({"local_attention": 1}, "local_attention"),
+        ({"local_attention": "wide"}, "local_attention"),
+        ({"global_attn_every_n_layers": 0}, "global_attn_every_n_layers"),
+        ({"global_rope_theta": -1.0}, "rope_theta"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "scaled"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "scaled"),
+        ({"layer_types": ["full_attention"] * 2}, "layer_types"),
+        ({"layer_types": ["sliding_attention", "full_attention", "full_attention"]}, "equal distances"),
+        ({"hidden_size": 15}, "even width"),
+        ({"norm_eps": 2}, "norm_eps"),
+        ({"intermediate_size": None}, "intermediate_size"),
+    ],
+    ids=str,
+)
+def test_other_functions_of_the_same_weights_are_refused(changes: dict[str, Any], named: str, tmp_path: Path) -> None:
+    a_folder(tmp_path / "theirs", **changes)
+    with pytest.raises(InputError, match=named):
+        imported(tmp_path / "theirs", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_tokens_are_bytes_and_runs_of_spaces_between_brackets(tmp_path: Path) -> None:
+    bracketed.write(tmp_path / "tokenizer.json")
+    tokenizer = BracketedTokenizer(tmp_path / "tokenizer.json")
+    ids, splits, begin, end = tokenizer.encode_with_offsets(["the cat   caf\u0065\u0301", "[SEP] the"])
+    texts = [[tokenizer.vocab[number] for number in ids[splits[n] : splits[n + 1]]] for n in (0, 1)]
+    assert texts[0] == ["the", "\u0120cat", "   ", "ca", "f", "\u00c3", "\u00a9"]  # one character, two bytes
+    assert texts[1] == [*"[SEP]", "\u0120the"]
+    spans = list(zip(begin[: splits[1]].tolist(), end[: splits[1]].tolist(), strict=True))
+    assert spans[:5] == [(0, 3), (4, 7), (7, 10), (10, 12), (12, 13)]
+    assert all(span in ((13, 14), (13, 15), (14, 15)) for span in spans[5:])
+    pair = tokenizer.row(np.array([7]), np.array([8]))
+    assert pair.ids.tolist() == [V - 4, 7, V - 3, 8, V - 3] and not pair.segments.any()
+
+
+@pytest.mark.parametrize("what", ["normalizer", "prefix", "post_processor", "merges"])
+def test_other_tokenizers_are_refused(what: str, tmp_path: Path) -> None:
+    a_folder(tmp_path / "theirs")
+    path = tmp_path / "theirs/tokenizer.json"
+    fields = json.loads(path.read_text())
+    if what == "normalizer":
+        fields["normalizer"] = {"type": "Lowercase"}
+    elif what == "prefix":
+        fields["pre_tokenizer"]["add_prefix_space"] = True
+    elif what == "post_processor":
+        fields["post_processor"] = None
+    else:
+        fields["model"]["ignore_merges"] = True
+    path.write_text(json.dumps(fields))
+    with pytest.raises(InputError, match=r"give the tokenizer.json of ModernBERT"):
+        imported(tmp_path / "theirs", tmp_path / "run")
+
+
+def test_a_causal_model_and_learned_positions_exclude_its_choices() -> None:
+    with pytest.raises(UsageError, match=r"a causal model needs model\.positions learned"):
+        ModelConfig(causal=True, norm_placement="pre", positions="rotary")
+    with pytest.raises(UsageError, match=r"embedding_norm needs model\.norm_placement pre"):
+        ModelConfig(embedding_norm=True)
+    with pytest.raises(UsageError, match="position_initializer needs"):
+        ModelConfig(positions="rotary", position_initializer="sinusoidal")
+    assert Encoder(ModelConfig(vocab_size=9, hidden_size=12, num_attention_heads=3), 0).norm is None
