@@ -74,14 +74,12 @@ def shapes(kind: str) -> dict[str, tuple[int, ...]]:
     made = {f"{prefix}{name}.weight": shape for name, shape in inside.items()}
     if kind != "Model":
         made |= {"head.dense.weight": (D, D), "head.norm.weight": (D,)}
-    return (
-        made
-        | {
-            "Model": {},
-            "ForMaskedLM": {"decoder.bias": (V,)},
-            "ForSequenceClassification": {"classifier.weight": (3, D), "classifier.bias": (3,)},
-        }[kind]
-    )
+    heads: dict[str, dict[str, tuple[int, ...]]] = {
+        "Model": {},
+        "ForMaskedLM": {"decoder.bias": (V,)},
+        "ForSequenceClassification": {"classifier.weight": (3, D), "classifier.bias": (3,)},
+    }
+    return made | heads[kind]
 
 
 def a_folder(folder: Path, kind: str = "ForMaskedLM", **changes: Any) -> Values:
