@@ -216,8 +216,10 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m bert.adapt", description=__doc__)
     from bert.convert import run
     from bert.hardware import devices
+    from bert.training import mirror
 
     devices.hide_gpus()  # nothing is computed
+    mirror.fetch(options.run)
     inputs = run.input_files(options.run)
     outputs.build(
         options.output,

@@ -28,7 +28,7 @@ import numpy as np
 
 from bert import fill_mask, generate, heads, hidden_states, recipes
 from bert.causal import trained
-from bert.core import cli
+from bert.core import cli, object_urls
 from bert.core.errors import UsageError
 from bert.embedding import Pool
 from bert.engines import engine as engines
@@ -389,7 +389,7 @@ def load(
     the model.
     """
     chosen, settings = _device(device), Settings(compute=compute, batch=batch, engine=engine)
-    opened = Run.open(Path(run))
+    opened = Run.open(object_urls.path(run))
     if opened.config.causal:
         if compute != "float32":
             raise UsageError(f"compute {compute} has no effect: a causal model computes in float32; leave it out")

@@ -1,16 +1,17 @@
 """Pretraining: the model and its objectives, the data, and the training of one phase or several."""
 
 import dataclasses
+import functools
 import gc
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import tensorflow as tf
 
 from bert import recipes
 from bert.causal.task import CausalLM
-from bert.core import ending
+from bert.core import ending, object_store
 from bert.core.config import ModelConfig, PretrainConfig
 from bert.core.errors import InputError, Stopped, UsageError
 from bert.core.stopping import stops
@@ -24,7 +25,7 @@ from bert.text.instances import MASK_SHARES
 from bert.text.rules import RULES
 from bert.text.sampler import Batch
 from bert.text.token_stream import TokenStream
-from bert.training import checkpoint, loop, preflight, resume
+from bert.training import checkpoint, loop, mirror, preflight, resume
 from bert.training.distributed import Communicator, connect, on_rank_zero
 from bert.training.task import Task
 
@@ -197,6 +198,8 @@ def describe(config: PretrainConfig, data: loop.Data, ranks: int) -> str:
 def describe_all(phases: Sequence[Phase], ranks: int) -> str:
     """Return what each phase would be, below its name if there are several."""
     shown = []
+    for fetch in _fetches(phases):
+        fetch()
     for phase in with_architectures(phases):
         data, _ = datasets(_folder(phase), phase.config)
         shown.append(f"{phase.name}\n" * (len(phases) > 1) + describe(phase.config, data, ranks))
@@ -286,11 +289,23 @@ def train_all(phases: Sequence[Phase], comm: Communicator, recorded: str) -> Non
             gc.collect()  # variables and programs of the phase, whose references are cyclic
 
 
+def _fetches(phases: Sequence[Phase]) -> list[Callable[[], None]]:
+    """Return what brings the data, and the weights that are there from the beginning, from object stores."""
+    folders = dict.fromkeys(_folder(phase) for phase in phases)
+    fetches: list[Callable[[], None]] = [functools.partial(object_store.fetch, folder) for folder in folders]
+    if isinstance(weights := phases[0].config.init.checkpoint, Path):
+        fetches.append(functools.partial(mirror.fetch, weights))
+    return fetches
+
+
 def start(phases: Sequence[Phase], recorded: str) -> None:
     """Train phases that are placed. recorded: behind the names of the phases in `config.json`."""
     first, *later = phases
     # Before any tensor, which would allocate memory on all GPUs.
     comm = connect(first.config.run, first.config.parallel)
+    mirror.fetch_on_each_host(comm, *_fetches(phases))
+    for phase in phases:
+        mirror.take_up(phase.config.run.path, comm)
     phases = on_rank_zero(lambda: with_architectures(phases), comm)
     if later:
         train_all(phases, comm, recorded)

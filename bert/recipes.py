@@ -17,6 +17,7 @@ Most recipes choose the precision for the device (`AUTO`): 16 bits with XLA on a
 """
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -683,7 +684,10 @@ def _of_all(flag: str, values: list[str], recipe: Recipe) -> list[list[str]]:
             )
         return [[f"--data.train={folder}"] for folder in folders]
     if key == "run.directory" and len(folders) == 1 and folders[0]:
-        return [[f"--run.directory={Path(folders[0], f'phase{number + 1}')}"] for number in range(len(recipe.phases))]
+        return [
+            [f"--run.directory={os.path.join(folders[0], f'phase{number + 1}')}"]
+            for number in range(len(recipe.phases))
+        ]
     return [[flag, *values]] * len(recipe.phases)
 
 

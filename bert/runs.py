@@ -29,7 +29,7 @@ from bert.model import cost
 from bert.model.encoder import Encoder, variables
 from bert.text import vocabulary
 from bert.text.tokenization import Tokenizer, tokenizer_for
-from bert.training import checkpoint, description
+from bert.training import checkpoint, description, mirror
 
 
 class Run:
@@ -47,6 +47,7 @@ class Run:
         remedy: what to give instead, for the message. Raise InputError if `path` is no run directory, IntegrityError if
         a file that describes the run has changed, or describes a model far larger than its checkpoint.
         """
+        mirror.fetch(path)
         if not path.is_dir():
             raise InputError(f"{path}: no such folder; give {remedy}")
         stored = checkpoint.check_description(path)

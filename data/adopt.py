@@ -41,11 +41,11 @@ SUFFIXES = (".tfrecord", ".tf_record", ".tfrecords", ".tfrecord.gz", ".tf_record
 class Options(tasks.Options):
     """Flags of `python -m data.adopt`."""
 
-    source: tuple[Path, ...]
+    source: cli.Stored[tuple[Path, ...]]
     """files of records, or folders with .tfrecord, .tf_record or .tfrecords files, also .gz"""
-    vocab: Path
+    vocab: cli.Stored[Path]
     """the vocabulary that the records were made with, vocab.txt"""
-    output: Path
+    output: cli.Stored[Path]
     """folder to write"""
     heldout_files: Annotated[int, Range(1, 100_000)] = 1
     """number of files, the last ones, on which a run is evaluated; the others are trained on"""
@@ -223,7 +223,7 @@ def sources(options: Options) -> list[Path]:
 
 
 def main(argv: list[str]) -> None:
-    options = cli.parse(Options, argv, prog="python -m data.adopt", description=__doc__)
+    options = tasks.parse(Options, argv, prog="python -m data.adopt", description=__doc__)
     os.environ.update(workers.NO_GPU)  # inherited by the workers, each of which would allocate a GPU's whole memory
     tasks.build(AdoptStage(options, sources(options)), options.output, options)
 

@@ -50,7 +50,7 @@ SENTENCE_END = re.compile(r"[.!?:;\u2026\u3002\uff01\uff1f\u0964\u061f][\"')\]\u
 class Options(sources.TextOptions):
     """Flags of `python -m data.books`."""
 
-    source: Path
+    source: cli.Stored[Path]
     """folder of .txt files"""
     encoding: str | None = None
     """their encoding, such as gb18030; none: Unicode, or Western European text in Windows-1252 or Latin-1"""
@@ -224,7 +224,7 @@ def is_book(name: str) -> bool:
 
 
 def main(argv: list[str]) -> None:
-    options = cli.parse(Options, argv, prog="python -m data.books", description=__doc__)
+    options = tasks.parse(Options, argv, prog="python -m data.books", description=__doc__)
     if not options.source.is_dir():
         raise InputError(f"{options.source}: no such folder; give the folder of the books")
     books = sources.find_files(options.source, is_book)

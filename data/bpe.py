@@ -18,7 +18,7 @@ from typing import Annotated
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from bert.core import cli, ending, files, outputs, ranges
+from bert.core import cli, ending, files, object_store, outputs, ranges
 from bert.core.errors import UsageError
 from bert.core.progress import MB, Progress
 from bert.core.ranges import Range
@@ -35,13 +35,13 @@ ENDLESS = re.compile(r"\S{200,}")  # not a word; the time to merge within a word
 class Options:
     """Flags of `python -m data.bpe`."""
 
-    source: tuple[Path, ...] = ()
+    source: cli.Stored[tuple[Path, ...]] = ()
     """folders written by data.wikipedia, data.books, data.pubmed, data.text; required with --size"""
-    output: Path
+    output: cli.Stored[Path]
     """folder to write"""
     size: Annotated[int, Range(257, byte_bpe.LARGEST)] | None = None
     """number of tokens of the vocabulary to train, with the 256 bytes and <|endoftext|>; GPT-2 has 50257"""
-    import_: Path | None = None
+    import_: cli.Stored[Path | None] = None
     """folder with the tokenizer.json, or the vocab.json and merges.txt, of GPT-2, to use instead of training"""
     heldout: Annotated[float, Range(0, 1, below=True)] = 0.01
     """the same as for data.tokens: texts that it holds out are not trained on"""
@@ -106,7 +106,7 @@ def _texts(sources: Sequence[Part], options: Options, progress: Progress) -> Ite
 
 
 def main(argv: list[str]) -> None:
-    options = cli.parse(Options, argv, prog="python -m data.bpe", description=__doc__)
+    options = tasks.parse(Options, argv, prog="python -m data.bpe", description=__doc__)
     given = byte_bpe.tables_of(options.import_)[1] if options.import_ else []
     train_on = () if given else options.source
     sources = [part for folder in train_on for part in parts.find(folder, "part")]
@@ -119,6 +119,7 @@ def main(argv: list[str]) -> None:
     )
     texts = options.source or ("DOCUMENTS",)
     then = ("python", "-m", "data.tokens", "--source", *texts, "--tokenizer", options.output, "--output", "FOLDER")
+    object_store.send(options.output)
     ending.tell(options.output, "", *then)
 
 

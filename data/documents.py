@@ -60,11 +60,11 @@ ENDLESS = re.compile(r"\S{200,}")  # not a word; the time of Punkt's training gr
 class Options(tasks.Options):
     """Flags of `python -m data.documents`."""
 
-    source: tuple[Path, ...]
+    source: cli.Stored[tuple[Path, ...]]
     """folders written by data.wikipedia, data.books, data.pubmed, data.text"""
-    output: Path
+    output: cli.Stored[Path]
     """folder to write"""
-    punkt: Path | None = None
+    punkt: cli.Stored[Path | None] = None
     """folder of Punkt parameters, such as NLTK's punkt_tab/english; without it they are trained on the corpus"""
     language: str | None = None
     """language of the texts, such as de; NLTK's Punkt model of it is used if installed; none: as the sources say"""
@@ -244,7 +244,7 @@ def _sample(sources: Sequence[Part]) -> Iterator[str]:
 
 
 def main(argv: list[str]) -> None:
-    options = cli.parse(Options, argv, prog="python -m data.documents", description=__doc__)
+    options = tasks.parse(Options, argv, prog="python -m data.documents", description=__doc__)
     sources = [
         part._replace(source=outputs.input_name(folder, options.source))
         for folder in options.source

@@ -39,7 +39,7 @@ LAST, SUPERSEDED, DELETED = range(3)  # verdicts on citations
 class Options(sources.Options):
     """Flags of `python -m data.pubmed`."""
 
-    source: Path
+    source: cli.Stored[Path]
     """an .xml[.gz] file of PubMed, or a folder of them at any depth"""
     title: bool = False
     """begin each document with the title of the article"""
@@ -181,7 +181,7 @@ def is_pubmed(name: str) -> bool:
 
 
 def main(argv: list[str]) -> None:
-    options = cli.parse(Options, argv, prog="python -m data.pubmed", description=__doc__)
+    options = tasks.parse(Options, argv, prog="python -m data.pubmed", description=__doc__)
     if not options.source.exists():
         raise InputError(f"{options.source}: no such file or folder; check the path")
     paths = sources.find_files(options.source, is_pubmed) if options.source.is_dir() else [options.source]

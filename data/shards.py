@@ -53,9 +53,9 @@ KEY_TYPE = np.dtype([("key", "<u8"), ("bytes", "<u8"), ("characters", "<u8")])  
 class Options(tasks.Options):
     """Flags of `python -m data.shards`."""
 
-    source: Path
+    source: cli.Stored[Path]
     """folder written by data.documents"""
-    output: Path
+    output: cli.Stored[Path]
     """folder to write"""
     shards: Annotated[int, Range(1, 1_000_000)] | None = None
     """number of training shards, each of which becomes one TFRecord file; none: as --max_shards says"""
@@ -408,7 +408,7 @@ def _read_note(path: Path) -> int:
 
 
 def main(argv: list[str]) -> None:
-    options = cli.parse(Options, argv, prog="python -m data.shards", description=__doc__)
+    options = tasks.parse(Options, argv, prog="python -m data.shards", description=__doc__)
     stage = ShardsStage(options, parts.find(options.source, "part", "documents"))
     tasks.build(stage, options.output, options)
     if options.shards and manifest.is_finished(options.output):  # not so if other shares are missing

@@ -42,7 +42,7 @@ LIKE_GOOGLE = "like the input of google-research/bert"
 class Options(sources.TextOptions):
     """Flags of `python -m data.text`."""
 
-    source: Path
+    source: cli.Stored[Path]
     """a file, or a folder with any mix of files"""
     document: plain.Document = "file"
     """what a document is in .txt and .md: the file, each line, or what blank lines separate"""
@@ -254,7 +254,7 @@ def _count_empty(written: bool, counts: Counter[str], lost: losses.Losses) -> No
 
 
 def main(argv: list[str]) -> None:
-    options = cli.parse(Options, argv, prog="python -m data.text", description=__doc__)
+    options = tasks.parse(Options, argv, prog="python -m data.text", description=__doc__)
     if not options.source.exists():
         raise InputError(f"{options.source}: no such file or folder; check the path")
     paths = sources.find_files(options.source, lambda _: True) if options.source.is_dir() else [options.source]

@@ -46,11 +46,11 @@ ROW_BATCH = 1024  # instances built, masked and serialised at once
 class Options(tasks.Options):
     """Flags of `python -m data.tfrecords`."""
 
-    source: Path
+    source: cli.Stored[Path]
     """folder written by data.shards"""
-    vocab: Path
+    vocab: cli.Stored[Path]
     """vocabulary file, vocab.txt"""
-    output: Path
+    output: cli.Stored[Path]
     """folder to write"""
     kind: Literal["instances", "documents"] = "instances"
     """instances: masked in advance (static masking); documents: masked by the trainer (dynamic masking)"""
@@ -362,7 +362,7 @@ def _extra(options: Options, vocab_sha256: str) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> None:
-    options = cli.parse(Options, argv, prog="python -m data.tfrecords", description=__doc__)
+    options = tasks.parse(Options, argv, prog="python -m data.tfrecords", description=__doc__)
     os.environ.update(workers.NO_GPU)  # inherited by the workers, each of which would allocate a GPU's whole memory
     shards = parts.find(options.source, "train", "shards")
     shards += parts.find(options.source, "heldout", "shards", may_lack=True)  # of a small corpus

@@ -46,11 +46,11 @@ ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false"}  # in each worker; there is one
 class Options(tasks.Options):
     """Flags of `python -m data.tokens`."""
 
-    source: tuple[Path, ...]
+    source: cli.Stored[tuple[Path, ...]]
     """folders written by data.wikipedia, data.books, data.pubmed, data.text"""
-    tokenizer: Path
+    tokenizer: cli.Stored[Path]
     """folder written by data.bpe"""
-    output: Path
+    output: cli.Stored[Path]
     """folder to write"""
     heldout: Annotated[float, Range(0, 1, above=True, below=True)] = 0.01
     """fraction of the documents to hold out from training; at least one document is held out"""
@@ -185,7 +185,7 @@ class TokensStage(tasks.Stage[TokenTask]):
 
 
 def main(argv: list[str]) -> None:
-    options = cli.parse(Options, argv, prog="python -m data.tokens", description=__doc__)
+    options = tasks.parse(Options, argv, prog="python -m data.tokens", description=__doc__)
     os.environ.update(ONE_THREAD)  # inherited by the workers
     manifest.load(options.tokenizer, "bpe")
     sources = [part for folder in options.source for part in parts.find(folder, "part")]

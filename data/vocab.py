@@ -19,7 +19,7 @@ from typing import IO, Annotated, Any
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from bert.core import cli, ending, manifest, outputs, ranges
+from bert.core import cli, ending, manifest, object_store, outputs, ranges
 from bert.core.errors import InputError, UsageError
 from bert.core.progress import MB, Progress
 from bert.core.ranges import Range
@@ -43,13 +43,13 @@ NEWER = ("strip_accents", "split_ideographs", "special")  # flags that version 1
 class Options:
     """Flags of `python -m data.vocab`."""
 
-    source: Path | None = None
+    source: cli.Stored[Path | None] = None
     """folder written by data.shards; required with --size"""
-    output: Path
+    output: cli.Stored[Path]
     """folder to write"""
     size: Annotated[int, Range(100, 10_000_000)] | None = None
     """number of tokens of the vocabulary to train"""
-    vocab: Path | None = None
+    vocab: cli.Stored[Path | None] = None
     """use this vocab.txt instead of training one"""
     lower_case: bool = True
     """lower-case the text and, unless --strip_accents false, strip accents"""
@@ -263,7 +263,7 @@ def texts(
 
 
 def main(argv: list[str]) -> None:
-    options = cli.parse(Options, argv, prog="python -m data.vocab", description=__doc__)
+    options = tasks.parse(Options, argv, prog="python -m data.vocab", description=__doc__)
     if options.vocab:  # then the text is not read
         options = dataclasses.replace(options, source=None)
     sources = parts.find(options.source, "train", "shards") if options.source else []
@@ -276,6 +276,7 @@ def main(argv: list[str]) -> None:
     )
     shards, vocab = options.source or "SHARDS", options.output / vocabulary.NAME
     then = ("python", "-m", "data.tfrecords", "--source", shards, "--vocab", vocab, "--output", "FOLDER")
+    object_store.send(options.output)
     ending.tell(options.output, "", *then)
 
 

@@ -60,7 +60,7 @@ DEBRIS_STARTS = ("|", "!", "#if", "#switch", "#expr")
 class Options(sources.TextOptions):
     """Flags of `python -m data.wikipedia`."""
 
-    source: Path
+    source: cli.Stored[Path]
     """XML dump (.xml, also .bz2 .gz .xz), folder of dump parts, or folder of wikiextractor output (wiki_00, ...)"""
     lists: wikitext.Lists = "prose"
     """items of a dump's lists: keep all, those that read as sentences (prose), or drop all"""
@@ -307,7 +307,7 @@ def write_articles(folder: Path, articles: Iterable[extractor.Article], headings
 
 
 def main(argv: list[str]) -> None:
-    options = cli.parse(Options, argv, prog="python -m data.wikipedia", description=__doc__)
+    options = tasks.parse(Options, argv, prog="python -m data.wikipedia", description=__doc__)
     tasks.build(WikipediaStage(options), options.output, options)
 
 

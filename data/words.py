@@ -17,7 +17,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from bert.core import cli, ending, files, outputs, ranges
+from bert.core import cli, ending, files, object_store, outputs, ranges
 from bert.core.errors import InputError
 from bert.core.progress import MB, Progress
 from bert.core.ranges import Range
@@ -34,11 +34,11 @@ MAX_COUNTED = 2_000_000  # different words held in memory, about 250 MB
 class Options:
     """Flags of `python -m data.words`."""
 
-    source: Path
+    source: cli.Stored[Path]
     """folder written by data.shards"""
-    vocab: Path
+    vocab: cli.Stored[Path]
     """vocab.txt of the trained model"""
-    output: Path
+    output: cli.Stored[Path]
     """folder to write"""
     new: Annotated[int, Range(1, 1_000_000)] = 1000
     """number of words to choose, at most"""
@@ -127,7 +127,7 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
 
 
 def main(argv: list[str]) -> None:
-    options = cli.parse(Options, argv, prog="python -m data.words", description=__doc__)
+    options = tasks.parse(Options, argv, prog="python -m data.words", description=__doc__)
     sources = parts.find(options.source, "train", "shards")
     outputs.build(
         options.output,
@@ -137,6 +137,7 @@ def main(argv: list[str]) -> None:
         make=lambda partial: make(options, sources, partial),
     )
     words = options.output / "words.txt"
+    object_store.send(options.output)
     ending.tell(options.output, "", "python", "-m", "bert.adapt", "RUN", "--words", words, "--output", "ADAPTED")
 
 

@@ -8,6 +8,7 @@
 #   gpu-check   XLA's compiler for NVIDIA GPUs, about a gigabyte, for `make gpu-check`; no GPU and no driver is needed
 #   tf217       TensorFlow 2.17, for scripts/test_tf217.sh
 #   oracles     scikit-learn, SciPy and Triton's client, for tests of scores and exports
+#   stores      moto, a server of S3 on this machine, for tests of object stores
 #   docs        mkdocs-material, for `make docs`
 #   audit       pip-audit, for scripts/audit.sh
 set -euo pipefail

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bert.core import object_urls
 from bert.core.errors import IntegrityError, UsageError
 from bert.hardware.choices import Compute, Engine
 from bert.runs import Run
@@ -78,7 +79,7 @@ def named(flags: Sequence[str]) -> dict[str, Path]:
     runs: dict[str, Path] = {}
     for text in flags:
         name, separator, rest = text.partition("=")
-        run = Path(rest if separator and "/" not in name else text)
+        run = object_urls.path(rest if separator and "/" not in name else text)
         name = name if separator and "/" not in name else run.resolve().name
         if not name or name in runs:
             raise UsageError(f"--model {text}: a model is called {name!r} already; give it another name: NAME={run}")

@@ -18,7 +18,7 @@ from bert.text import records
 from bert.text.sampler import Batch
 from bert.text.tokenization import Tokenizer, tokenizer_for
 from bert.thresholds import DEFAULT, Tuned
-from bert.training import checkpoint, fine_tuning, loop, prediction, preflight
+from bert.training import checkpoint, fine_tuning, loop, mirror, prediction, preflight
 from bert.training.distributed import Communicator, connect, on_rank_zero
 from bert.training.step import Step
 from tasks import features, inputs, thresholds
@@ -117,6 +117,7 @@ def fine_tune(
     data, kind = prepared.data, prepared.kind
     model = dataclasses.replace(model, vocab_size=model.vocab_size or data.description.vocab_size)
     run = fine_tuning.resolve(prepared.config, paths.workdir() / command / recipe, model, len(data), comm)
+    mirror.take_up(run.run.path, comm)
     loop.tell(run.batch.change(config.batch), comm)
     preflight.before_weights(run, comm)
     training = loop.Training(
@@ -133,6 +134,7 @@ def fine_tune(
     loop.train(training)
     if finish := prepared.finish:
         on_rank_zero(lambda: finish(run.run.path), comm)
+        on_rank_zero(lambda: mirror.send(run.run.path), comm)
     if comm.rank == 0:
         made = f"{checkpoint.newest(run.run.path):,} updates"
         then = ("python", "-m", prepared.predict or f"{command}.predict", "--model", run.run.path, *prepared.then)

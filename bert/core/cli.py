@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
-from bert.core import library_log, progress, ranges, stopping
+from bert.core import library_log, object_urls, progress, ranges, stopping
 from bert.core.errors import ResourceError, Stopped, UsageError, UserError
 
 T = TypeVar("T")
@@ -50,7 +50,8 @@ GPU_IS_FULL = "end other programs on the GPU (nvidia-smi shows them), or use sma
 
 Positional = Annotated[T, "positional"]  # `runs: Positional[tuple[Path, ...]]` is a positional argument
 # A positional argument that is first on the command line; `--model RUN` and `--run RUN` give it as well.
-Run = Annotated[Path, "positional", "run"]
+Run = Annotated[Path, "positional", "run", "store"]
+Stored = Annotated[T, "store"]  # `source: Stored[Path]` may be a URL of an object store; its value is a local path
 Switch = Annotated[bool, "switch"]  # `json: Switch = False` is true if --json, which takes no value, is given
 
 # Metadata of a field that may have another value when a stopped run goes on.
@@ -71,6 +72,8 @@ class Flag:
     """of a number"""
     is_run: bool = False
     """whether it is a `Run`"""
+    is_stored: bool = False
+    """whether it is `Stored`"""
 
     @property
     def name(self) -> str:
@@ -399,7 +402,9 @@ def _flags(cls: type, instance: Any, prefix: tuple[str, ...] = ()) -> Iterator[F
         else:
             _, numbers = limits.get(field.name, (None, None))
             text = helps.get(field.name, "") + "; may change when a run goes on" * (field.metadata == MAY_CHANGE)
-            yield Flag(path, hint, text, default, marks[0] if marks else "", numbers, "run" in marks)
+            text += f"; or a URL: {object_urls.KINDS}" * ("store" in marks)
+            kind = next((mark for mark in marks if mark in ("positional", "switch")), "")
+            yield Flag(path, hint, text, default, kind, numbers, "run" in marks, "store" in marks)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
@@ -440,7 +445,7 @@ def _arguments(flag: Flag) -> dict[str, Any]:
     if typing.get_origin(hint) is typing.Literal:
         arguments["choices"] = (*typing.get_args(hint), *words.values())
         hint = str
-    kind = CONVERTERS.get(hint, hint)
+    kind = _stored_path if hint is Path and flag.is_stored else CONVERTERS.get(hint, hint)
     arguments["type"] = _or_word(kind, words) if words else kind
     choices = [choice for choice in arguments.get("choices", ()) if choice is not None]
     word = "run" if flag.is_run else flag.name if flag.kind == "positional" else hint.__name__
@@ -480,7 +485,18 @@ _boolean.__name__ = "bool"  # argparse names the type in its message
 def _path(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("is empty; give a path, or . for the current folder")
+    if object_urls.is_url(text):
+        raise argparse.ArgumentTypeError(f"{text}: is a URL, which this argument does not take; give a local path")
     return Path(text)
+
+
+def _stored_path(text: str) -> Path:
+    if not object_urls.is_url(text):
+        return _path(text)
+    try:
+        return object_urls.local(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _number(kind: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from bert.core import checked_json, files, ranges
+from bert.core import checked_json, files, object_urls, ranges
 from bert.core.activations import ACTIVATIONS, POOLINGS
-from bert.core.cli import MAY_CHANGE
+from bert.core.cli import MAY_CHANGE, Stored
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import BatchSize, NameIn, Range, Seed, Share
 
@@ -399,7 +399,7 @@ class ParallelConfig:
 class RunConfig:
     """Length, logging, checkpoints and directory of a run."""
 
-    directory: Path | None = field(default=None, metadata=MAY_CHANGE)
+    directory: Stored[Path | None] = field(default=None, metadata=MAY_CHANGE)
     """run directory; default: in the work folder, named after the recipe"""
     device: Literal["auto", "gpu", "cpu"] = field(default="auto", metadata=MAY_CHANGE)
     """device to compute on; auto takes a GPU if there is one"""
@@ -479,7 +479,7 @@ class BudgetConfig:
 class DataConfig:
     """The samples."""
 
-    train: Path | None = None
+    train: Stored[Path | None] = None
     """folder made by `python -m data.tfrecords` or, for a causal model, by `python -m data.tokens`"""
     length: Annotated[int, Range(0, 65_536)] = 0
     """tokens of a sequence of a causal model; 0: model.max_position_embeddings. For other models the data have it"""
@@ -505,7 +505,7 @@ class Weights(enum.Enum):
 class InitConfig:
     """The initial weights."""
 
-    checkpoint: Path | Weights | None = Weights.RANDOM
+    checkpoint: Stored[Path | Weights | None] = Weights.RANDOM
     """run directory of an earlier phase to take all weights from; none: random weights"""
     frozen_layers: CountOrNone = 0
     """number of layers that keep their initial weights, and so do the embeddings; 0: all weights learn"""
@@ -562,7 +562,7 @@ class PretrainConfig(TrainConfig):
 class StartConfig(InitConfig):
     """The initial weights of a fine-tuning; they must be named, because random ones are rarely intended."""
 
-    checkpoint: Path | Weights | None = None
+    checkpoint: Stored[Path | Weights | None] = None
     """run directory whose newest checkpoint gives the encoder; none: random weights"""
 
 
@@ -651,4 +651,6 @@ def _plain(value: Any) -> Any:
         return None
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, Path) and (url := object_urls.url_of(value)):
+        return url  # the path of its local copy is another one on other machines
     return value if isinstance(value, (int, float, str)) else str(value)

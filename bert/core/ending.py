@@ -13,6 +13,8 @@ import sys
 import time
 from pathlib import Path
 
+from bert.core import object_urls
+
 _BEGUN = time.monotonic()  # when the command was loaded
 PACKAGE = Path(__file__).parents[1]
 
@@ -27,7 +29,7 @@ def line(made: Path | str, what: str = "", *then: object) -> str:
     size = [_size(made)] if isinstance(made, Path) else []
     parts = [part for part in (what, *size, took) if part]
     is_last = not then or os.environ.get("BERT_NEXT") == "none"
-    return f"{made}: {', '.join(parts)}" + ("" if is_last else f"; next: {shlex.join(_named_here(then))}")
+    return f"{_shown(made)}: {', '.join(parts)}" + ("" if is_last else f"; next: {shlex.join(_named_here(then))}")
 
 
 def tell(made: Path | str, what: str = "", *then: object) -> None:
@@ -37,10 +39,15 @@ def tell(made: Path | str, what: str = "", *then: object) -> None:
 
 def _named_here(command: tuple[object, ...]) -> list[str]:
     """Return the words of a command; the module of `python -m` has its name in this installation."""
-    words = [str(word) for word in command]
+    words = [str(_shown(word)) for word in command]
     if words[:2] == ["python", "-m"] and (PACKAGE / words[2].split(".")[0]).is_dir():  # in a wheel
         words[2] = f"bert.{words[2]}"
     return words
+
+
+def _shown(word: object) -> object:
+    """Return the URL of a path that is the copy of one; anything else unchanged."""
+    return (object_urls.url_of(word) or word) if isinstance(word, Path) else word
 
 
 def _size(path: Path) -> str:

@@ -27,6 +27,7 @@ from bert.training import description, selection
 from bert.training.division import DividedVariable, State, bundle
 
 STAGE, BUNDLE = "checkpoint", "variables"
+FOLDER = "checkpoints"  # of a run directory
 HIDDEN = re.compile(r"\.step-\d+\.(partial|parts|old|lock)")  # the last two: of versions up to 0.1.0
 DESCRIPTION = "description"  # in a manifest: the hashes of the files that describe the run
 STATE = ("adam_m", "adam_v", "applied", "guard", "loss_scale", "spikes", "run")  # of training: first parts of names
@@ -137,10 +138,14 @@ def _publish(
 def remove_old(run: Path, step: int, keep: int, keep_every: int = 0) -> None:
     """Remove old checkpoints: keep the newest `keep`, multiples of `keep_every` if that is not 0, and the best one."""
     best = selection.read(run)
-    older = [old for old in steps(run) if step_of(old) <= step]  # newer ones are damaged
-    for old in older[:-keep]:
-        if (not keep_every or step_of(old) % keep_every) and not (best and best.step == step_of(old)):
-            outputs.remove(old)
+    for old in superseded(map(step_of, steps(run)), step, keep, keep_every, best.step if best else None):
+        outputs.remove(_folder(run, old))
+
+
+def superseded(steps: Iterable[int], step: int, keep: int, keep_every: int, best: int | None) -> list[int]:
+    """Return those of the `steps` that have a checkpoint which are not kept (see `remove_old`)."""
+    older = sorted(old for old in steps if old <= step)  # newer ones are damaged
+    return [old for old in older[:-keep] if (not keep_every or old % keep_every) and old != best]
 
 
 def sweep(run: Path) -> None:
@@ -200,7 +205,12 @@ def exists(run: Path, step: int) -> bool:
 
 
 def _folder(run: Path, step: int) -> Path:
-    return run / "checkpoints" / f"step-{step:08d}"
+    return run / FOLDER / name_of(step)
+
+
+def name_of(step: int) -> str:
+    """Return the name of the folder of a checkpoint."""
+    return f"step-{step:08d}"
 
 
 def _parts(run: Path, step: int) -> Path:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from bert.core.config import RUN_SETTINGS, FineTuneConfig, ModelConfig
 from bert.core.errors import UsageError
 from bert.text import vocabulary
-from bert.training import checkpoint
+from bert.training import checkpoint, mirror
 from bert.training.distributed import Communicator
 
 C = TypeVar("C", bound=FineTuneConfig)
@@ -28,6 +28,7 @@ def sources(config: FineTuneConfig, flagged: Collection[str], vocab: Path | None
         if vocab is None:
             raise UsageError("random weights come without a vocabulary; give --data.vocab")
         return vocab, config.model
+    mirror.fetch(start_from)
     checkpoint.check_description(start_from)
     own = RUN_SETTINGS & {*flagged} | {"fused_attention"}  # which was a choice of that run
     return vocab or vocabulary.path_in(start_from), config.model.of_weights(start_from, flagged, own)

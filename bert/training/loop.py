@@ -36,6 +36,7 @@ from bert.training import (
     fed,
     length,
     metrics,
+    mirror,
     preflight,
     resume,
     schedule,
@@ -115,7 +116,13 @@ def train(training: Training) -> Measures:
     if problem := preflight.before_updates(config, comm, data.manifest.path, sequence_length(config.model, data)):
         tell(f"warning: {problem}", comm)
     lock = files.exclusive(run.path) if comm.rank == 0 else contextlib.nullcontext()
-    with lock, files.room(run.path), watchdog(run.stall_seconds, comm) as alive, stops() as requested:
+    with (
+        lock,
+        files.room(run.path),
+        stops() as requested,
+        mirror.mirrored(run, comm),
+        watchdog(run.stall_seconds, comm) as alive,
+    ):
         learning = {name: weight for name, weight in weights.items() if learns(name, config.init.frozen_layers)}
         frozen = {name: weight for name, weight in weights.items() if name not in learning}
         optimizer = optimizer_for(learning, config.optimizer, config.parallel, comm)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
-from bert.core import manifest, outputs
+from bert.core import cli, manifest, outputs
 from bert.core.workspace import Work
 from data.pipeline import languages, losses, parts
 from data.pipeline.tasks import Options as TaskOptions
@@ -32,9 +32,9 @@ CONTROL_OTHER = re.compile(rb"\xc2[\x80-\x84\x86-\x9f]")
 class Options(TaskOptions):
     """Flags of every stage that reads source text. Each stage has its own help for `source`."""
 
-    source: Path
+    source: cli.Stored[Path]
     """files to read"""
-    output: Path
+    output: cli.Stored[Path]
     """folder to write"""
 
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
-from bert.core import checked_json, ending, files, manifest, outputs, ranges
+from bert.core import checked_json, cli, ending, files, manifest, object_store, object_urls, outputs, ranges
 from bert.core.errors import UsageError
 from bert.core.progress import MB, Progress
 from bert.core.ranges import Range, Workers
@@ -34,6 +34,7 @@ class Task(Protocol):
         """The file that the task writes, or by whose name those that it writes are named."""
 
 
+T = TypeVar("T")
 AnyTask = TypeVar("AnyTask", bound=Task)
 TaskResult = dict[str, Any]  # counts and names, as JSON can hold them
 
@@ -83,7 +84,25 @@ def inputs(options: Any) -> list[Path]:
 
 def _is_path(field: dataclasses.Field[Any]) -> bool:
     """Return whether a flag takes a path, several, or one that may be left out."""
-    return Path in (field.type, *typing.get_args(field.type))
+    kind = field.type
+    if typing.get_origin(kind) is Annotated:
+        kind = typing.get_args(kind)[0]
+    return Path in (kind, *typing.get_args(kind))
+
+
+def parse(options: type[T], argv: Sequence[str], *, prog: str, description: str | None) -> T:
+    """Parse the flags of a stage, and fetch what they name in object stores. Raise as `cli.parse` and `fetch` do.
+
+    Raise UsageError if the output is there, and is to be made by jobs that do not share a folder.
+    """
+    parsed: Any = cli.parse(options, argv, prog=prog, description=description)
+    if url := object_urls.url_of(parsed.output):
+        if getattr(parsed, "of", 1) > 1 or getattr(parsed, "scheduler", None):
+            raise UsageError(f"--output {url}: --of and --scheduler need a folder that all machines share; give one")
+        object_store.check_output(parsed.output, prog.rpartition(".")[2])
+    for path in inputs(parsed):
+        object_store.fetch(path)
+    return typing.cast(T, parsed)
 
 
 class Stage(abc.ABC, Generic[AnyTask]):
@@ -142,6 +161,7 @@ def build(stage: Stage[AnyTask], folder: Path, options: Options) -> None:
     """
     _build(stage, folder, options)
     if manifest.is_finished(folder):
+        object_store.send(folder)
         ending.tell(folder, "", *stage.then(folder))
 
 
