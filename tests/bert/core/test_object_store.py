@@ -3,8 +3,11 @@
 import contextlib
 import json
 import os
+import select
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -248,45 +251,33 @@ def test_without_obstore_the_package_is_named(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_connection_that_breaks_is_tried_again(host: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that answers the first two requests for a file with 503."""
-    import http.server
-    import threading
-    import urllib.error
-    import urllib.request
+    content, breaks = noise(3_000_000), [1_000_000, 2_000_000]  # bytes after which a connection is closed
+    host.ask("PUT", "breaks/a.txt", content)
 
-    refused: list[str] = []
+    def forward(taken: socket.socket) -> None:
+        with taken, socket.create_connection(("127.0.0.1", int(host.address.rpartition(":")[2]))) as server:
+            pairs, passed = {taken: server, server: taken}, 0
+            while True:
+                for source in select.select(list(pairs), [], [])[0]:
+                    block = source.recv(1 << 16)
+                    passed += len(block) * (source is server)
+                    if not block or (breaks and passed > breaks[0]):
+                        if passed > 500_000 and breaks:
+                            breaks.pop(0)
+                        return
+                    pairs[source].sendall(block)
 
-    class Busy(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.path.endswith("/busy/a.txt") and len(refused) < 2:
-                refused.append(self.path)
-                return self.send_error(503)
-            headers = {name: value for name, value in self.headers.items() if name.lower() in ("range", "accept")}
-            request = urllib.request.Request(host.address + self.path, headers=headers)
-            with urllib.request.urlopen(request) as answer:
-                body = answer.read()
-                self.send_response(answer.status)
-                for name, value in answer.headers.items():
-                    if name.lower() not in ("connection", "transfer-encoding", "server", "date"):
-                        self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(body)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def do_HEAD(self) -> None:
-            self.send_error(404)
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    threading.Thread(target=forward, args=[listener.accept()[0]], daemon=True).start()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    host.ask("PUT", "busy/a.txt", b"text")
-    proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Busy)
-    threading.Thread(target=proxy.serve_forever, daemon=True).start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.server_address[1]}")
-    # Its listing finds no manifest: 404 is what the proxy passes on as an error of its own.
-    monkeypatch.setattr(object_store.Place, "read", lambda place, name: None)
-    object_store.fetch(here := object_urls.local(f"s3://{BUCKET}/busy"))
-    proxy.shutdown()
-    assert contents(here) == {"a.txt": b"text"} and len(refused) == 2
+        threading.Thread(target=accept, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        object_store.fetch(here := object_urls.local(f"s3://{BUCKET}/breaks"))
+    assert contents(here) == {"a.txt": content} and not breaks
 
 
 def test_keys_of_a_profile_are_taken_and_those_of_the_environment_come_first(

@@ -40,7 +40,7 @@ def test_other_paths_have_none(workdir: Path) -> None:
     ],
 )
 def test_what_is_no_folder_of_a_store_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="give |rename"):
+    with pytest.raises(UsageError, match=r"give |rename"):
         object_urls.local(url)
 
 
