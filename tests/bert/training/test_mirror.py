@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train(server: Server, host: Path, name: str, *more: str, ranks: int = 1, patch: str | None = None) -> str:
     """Train on a machine whose work folder is `host`; return what it says, with the exit code as the last line."""
     flags = ["--data.train", f"s3://{BUCKET}/records", "--run.directory", f"s3://{BUCKET}/{name}"]
-    environment = server.environment | {"BERT_WORKDIR": str(host)}
+    environment: dict[str, Any] = server.environment | {"BERT_WORKDIR": str(host)}
+    if ranks > 1:  # launchers pass no secrets to the ranks
+        (host / ".aws").mkdir(parents=True, exist_ok=True)
+        keys = {key.lower(): environment.pop(key) for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+        lines = "\n".join(f"{key} = {value}" for key, value in keys.items())
+        (host / ".aws" / "credentials").write_text(f"[default]\n{lines}\n")
+        environment["HOME"] = str(host)
     # The flags that come last count.
     done = pretrain(Path("x"), Path("y"), *LENGTH, *flags, *more, ranks=ranks, patch=patch, **environment)
     return f"{done.stderr}\n{done.returncode}"
