@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import typing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
