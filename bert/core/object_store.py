@@ -29,9 +29,10 @@ from bert.core.workspace import Workspace
 
 T = TypeVar("T")
 
-PIECE = 16 << 20  # bytes of a request; a file of more is read and written in several
+PIECE = 8 << 20  # bytes of a request; a file of more is read and written in several
 MOST_PARTS = 9000  # of an upload; S3 takes 10,000
-AT_ONCE = 4  # files or parts, so a transfer holds at most this many pieces in memory
+AT_ONCE = 4  # files
+PARTS_AT_ONCE = 2  # of a file that is sent
 UNFINISHED = "unfinished.json"  # an object in a folder that is being sent: which manifest it will have
 SINGLE = "object"  # name of a file in a work folder that is no folder in the store
 SPARE = 64 << 20  # bytes that stay free on the disk
@@ -130,7 +131,7 @@ class Place:
         """Write an object: bytes, or what a file has that is open. It appears when it is complete."""
         with self._explained(name):
             part = max(PIECE, -(-size // MOST_PARTS))
-            _obstore().put(self._store, self._path(name), content, chunk_size=part, max_concurrency=AT_ONCE)
+            _obstore().put(self._store, self._path(name), content, chunk_size=part, max_concurrency=PARTS_AT_ONCE)
 
     def delete(self, names: Collection[str]) -> None:
         """Delete objects; those that are gone already do not matter."""
