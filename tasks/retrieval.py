@@ -22,7 +22,8 @@ AT = (1, 3, 5, 10)  # of accuracy
 NEAREST = 100
 BLOCK = 4096  # documents that are encoded and compared at once
 NAMES = ("ndcg@10", "mrr@10", "map@100", *(f"accuracy@{k}" for k in AT))
-REMEDY = "give a folder with corpus.jsonl, queries.jsonl and qrels/, as BEIR has"
+CORPUS = "corpus.jsonl"
+REMEDY = "give a folder with corpus.jsonl, queries.jsonl and qrels/, as BEIR has, or one of STS sets"
 
 
 class Retrieval:
@@ -39,7 +40,7 @@ class Retrieval:
             raise InputError(f"{folder}: qrels/{split}.tsv has the query {missing[0]!r}, which queries.jsonl has not")
         chosen = dict(itertools.islice(queries.items(), limit or None))
         self.queries, self.grades = list(chosen.values()), [grades[name] for name in chosen]
-        self.ids = [name for name, _ in _texts(folder / "corpus.jsonl")]
+        self.ids = [name for name, _ in _texts(folder / CORPUS)]
         if len(known := {*self.ids}) < len(self.ids):
             raise InputError(f"{folder}: corpus.jsonl has an _id twice; give each document its own")
         if missing := sorted({name for one in grades.values() for name in one} - known):
@@ -56,7 +57,7 @@ class Retrieval:
     def scores(self, encode: Callable[[Sequence[str]], np.ndarray]) -> metrics.Scores:
         """Return the scores of the embeddings that `encode` gives."""
         queries = nearest.unit_length(encode(self.queries))
-        documents = (text for _, text in _texts(self.folder / "corpus.jsonl"))
+        documents = (text for _, text in _texts(self.folder / CORPUS))
         blocks = iter(lambda: list(itertools.islice(documents, BLOCK)), [])
         _, found = nearest.in_blocks((nearest.unit_length(encode(block)) for block in blocks), queries, NEAREST)
         ranked = [[self.ids[place] for place in row] for row in found]

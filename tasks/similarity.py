@@ -6,7 +6,8 @@ n texts, D width.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -14,10 +15,11 @@ import numpy as np
 
 from bert.core.errors import InputError
 from bert.retrieval import nearest
-from tasks import metrics, retrieval, tables
+from tasks import metrics, retrieval, sts, tables
 from tasks.examples import Skipped
 
 METRICS = ("spearman", "pearson")
+PAIR, SCORE, MEAN = ("sentence1", "sentence2"), "score", "mean"  # of STS sets
 Encode = Callable[[Sequence[str]], np.ndarray]  # texts -> their embeddings [n, D]
 
 
@@ -43,14 +45,16 @@ class ScoredPairs:
 
     names: tuple[str, ...] = METRICS
 
-    def __init__(self, path: Path, text: Sequence[str], score: str, skipped: Skipped, limit: int = 0) -> None:
-        """text: both columns. score: its column. limit: number of pairs, from the first on; 0: all."""
-        pairs = tables.groups(path, text, score, skipped=skipped)
+    def __init__(
+        self, paths: Sequence[Path], text: Sequence[str], score: str, skipped: Skipped, limit: int = 0
+    ) -> None:
+        """paths: of the files of one set. text: both columns. score: its column. limit: of pairs, the first; 0: all."""
+        pairs = (pair for path in paths for pair in tables.groups(path, text, score, skipped=skipped))
         found = list(itertools.islice(pairs, limit or None))
         skipped.report()
         if not found:
             why = f"; the first: {skipped.reasons[0]}" if skipped.count else ""
-            raise InputError(f"{path}: no usable pair with a score{why}; check the names of its columns")
+            raise InputError(f"{paths[0]}: no usable pair with a score{why}; check the names of its columns")
         self._texts = [text for pair in found for text in pair.texts]
         self._scores = [pair.score or 0.0 for pair in found]
 
@@ -68,11 +72,46 @@ class ScoredPairs:
         return metrics.scores(self.names, self._scores, (unit[0::2] * unit[1::2]).sum(axis=1))
 
 
-def of(path: Path, split: str, text: Sequence[str], score: str, skipped: Skipped, limit: int = 0) -> Ranked:
-    """Return the scored pairs of a file, or the queries and documents of a folder in BEIR's layout.
+class Sets:
+    """The test sets of `tasks.sts` in a folder: the Spearman correlation of each over all its pairs, and their mean.
 
-    split: of the folder. text, score: columns of the file. Raise InputError for anything else.
+    The pairs of a year are one set, as in SimCSE (Gao et al. 2021; "all" of SentEval).
     """
-    if path.is_dir():
-        return retrieval.Retrieval(path, split, limit)
-    return ScoredPairs(path, text, score, skipped, limit)
+
+    def __init__(self, folder: Path, paths: Mapping[str, Sequence[Path]], strict: bool, limit: int = 0) -> None:
+        """paths: of the files of each set. strict: of Skipped. limit: number of pairs of each set; 0: all."""
+        self.names: tuple[str, ...] = (MEAN, *paths)
+        self._sets = {name: ScoredPairs(of_set, PAIR, SCORE, Skipped(strict), limit) for name, of_set in paths.items()}
+        if missing := [name for name in sts.NAMES if name not in paths]:
+            print(
+                f"note: {folder}: the mean is that of {len(paths)} sets, without {', '.join(missing)}; papers have all "
+                f"{len(sts.NAMES)}",
+                file=sys.stderr,
+            )
+
+    def __len__(self) -> int:
+        return sum(len(pairs) for pairs in self._sets.values())
+
+    @property
+    def texts(self) -> int:
+        """As Ranked has it."""
+        return sum(pairs.texts for pairs in self._sets.values())
+
+    def scores(self, encode: Encode) -> metrics.Scores:
+        """As Ranked has it."""
+        found = {name: pairs.scores(encode) for name, pairs in self._sets.items()}
+        values = {name: scores.values["spearman"] for name, scores in found.items()}
+        undefined = {name: scores.undefined["spearman"] for name, scores in found.items() if scores.undefined}
+        return metrics.Scores(values=values | {MEAN: float(np.mean([*values.values()]))}, undefined=undefined)
+
+
+def of(path: Path, split: str, text: Sequence[str], score: str, skipped: Skipped, limit: int = 0) -> Ranked:
+    """Return the scored pairs of a file; or of a folder queries and documents in BEIR's layout, or STS test sets.
+
+    split: of BEIR's folder. text, score: columns of the file. Raise InputError for anything else.
+    """
+    if not path.is_dir():
+        return ScoredPairs([path], text, score, skipped, limit)
+    if not (path / retrieval.CORPUS).exists() and (found := sts.sets(path)):
+        return Sets(path, found, skipped.strict, limit)
+    return retrieval.Retrieval(path, split, limit)

@@ -16,6 +16,7 @@ from typing import Any
 from bert.core import files
 from bert.core.errors import InputError, UsageError
 from bert.core.parquet import read as read_parquet
+from tasks import sts
 from tasks.examples import Skipped, TextExample, TextGroup
 from tasks.label_sets import LabelSets
 
@@ -85,8 +86,13 @@ def _check_texts(row: Mapping[str, Any], text: Sequence[str]) -> None:
 def groups(
     path: Path, text: Sequence[str], score: str | None, *, skipped: Skipped, where: Mapping[str, str] | None = None
 ) -> Iterator[TextGroup]:
-    """Yield the texts of any number of columns of each row; the rest is as in `read`. score: the column of a number."""
-    for number, (line, row) in enumerate(rows(path, [*text, *([score] if score else []), *(where or ())])):
+    """Yield the texts of any number of columns of each row; the rest is as in `read`. score: the column of a number.
+
+    A file of pairs with a score may also have one of the layouts of `tasks.sts`.
+    """
+    columns = [*text, *([score] if score else []), *(where or ())]
+    as_distributed = sts.rows(path, columns) if score and not where else None
+    for number, (line, row) in enumerate(as_distributed or rows(path, columns)):
         if row is None:
             skipped.add(path, line, "not as many columns as the first line")
             continue

@@ -54,6 +54,6 @@ def test_scores_of_retrieval_and_of_pairs_are_theirs(tmp_path: Path) -> None:
 
     lines = [f"{n}\tsecond {n}\t{score:g}\n" for n, score in enumerate(scores)]
     (tmp_path / "pairs.tsv").write_text("a\tb\tscore\n" + "".join(lines))
-    ranked = ScoredPairs(tmp_path / "pairs.tsv", ("a", "b"), "score", Skipped())
+    ranked = ScoredPairs([tmp_path / "pairs.tsv"], ("a", "b"), "score", Skipped())
     mine = ranked.scores(lambda texts: pairs.reshape(-1, 7)).values
     assert mine == pytest.approx({name: 100 * value for name, value in of_pairs.items()}, abs=1e-4)
