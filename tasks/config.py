@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 from bert.core import ranges
 from bert.core.config import CountOrNone, FineTuneConfig, Size
 from bert.core.errors import UsageError
-from bert.core.ranges import Range
+from bert.core.ranges import Range, Share
 
 Windows = Literal["first", "mean", "max"]
-Loss = Literal["contrastive", "cosine", "cosent"]
+Loss = Literal["contrastive", "cosine", "cosent", "tsdae"]
+SCORED: tuple[Loss, ...] = ("cosine", "cosent")
 Temperature = Annotated[float, Range(0, 1e3, above=True)]
 EMBED = "embed"  # the task of embeddings
 
@@ -69,7 +70,10 @@ class TaskData:
     multilabel: weight the texts that have a label by the number of the others per text that has it"""
     loss: Loss = "contrastive"
     """of embed: contrastive finds the second text by the first among those of the whole batch; of scored pairs, cosine
-    is the squared error of the cosine, and cosent learns the order of the scores"""
+    is the squared error of the cosine, and cosent learns the order of the scores; of texts alone, tsdae writes a text
+    from the embedding of what is left of it when words are deleted"""
+    deleted: Share = 0.6
+    """of embed, tsdae: share of the words that are deleted, in the records, so each time the same ones"""
     temperature: Temperature = 0.05
     """of embed, contrastive and cosent: what the cosines are divided by"""
     both_directions: bool = False

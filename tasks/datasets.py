@@ -11,7 +11,7 @@ from bert.labels import Head
 from tasks import choices, conll, entities, glue, race, similarity, swag, tables
 from tasks.choice import Choice
 from tasks.classification import Classification
-from tasks.config import EMBED, TaskData, Windows
+from tasks.config import EMBED, SCORED, TaskData, Windows
 from tasks.embedding import Embedded
 from tasks.examples import ChoiceExample, Skipped, TaggedSentence, TextExample, TextGroup
 from tasks.kind import ExampleKind, StoredKind
@@ -110,10 +110,12 @@ def check(data: TaskData) -> None:
         raise UsageError(f"windows {data.windows}: for classes, labels and numbers of texts only; leave it out")
     if data.label_columns and not kind.head.several:
         raise UsageError("label_columns are for multilabel, where a text can have several labels; leave them out")
-    if data.loss != "contrastive" and len(data.text) != 2:
+    if data.loss in SCORED and len(data.text) != 2:
         raise UsageError(f"--data.loss {data.loss} is for two texts with a score; --data.text names {len(data.text)}")
     if data.loss != "contrastive" and data.both_directions:
         raise UsageError(f"--data.both_directions has no effect with --data.loss {data.loss}; leave it out")
+    if data.loss == "tsdae" and len(data.text) != 1:
+        raise UsageError(f"--data.loss tsdae is for texts alone; --data.text names {len(data.text)} columns")
     if data.positive and kind.head.several:
         raise UsageError("--data.positive is for classes of which one is right; leave it out")
     names = " ".join(data.label_columns)
@@ -239,7 +241,7 @@ def _swag(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterato
 
 
 def _groups(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TextGroup]:
-    score = data.label if data.loss != "contrastive" else None
+    score = data.label if data.loss in SCORED else None
     return tables.groups(path, data.text, score, skipped=skipped, where=_where(data))
 
 

@@ -3,6 +3,7 @@
 B samples of a micro-batch, N of the whole batch, K texts of a sample, S positions, D width.
 """
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
 from bert.heads import EMBEDDING
 from bert.model import embedding_losses
+from bert.model.denoising import DenoisingModel
 from bert.model.heads import EmbeddingModel
 from bert.model.losses import Measure
 from bert.model.parts import WHOLE, Parts
@@ -21,7 +23,7 @@ from bert.text.sampler import Batch
 from bert.text.tokenization import Tokenizer
 from bert.training import whole_batch
 from tasks import inputs
-from tasks.config import TaskData
+from tasks.config import SCORED, TaskData
 from tasks.examples import TextGroup
 from tasks.kind import StoredKind
 from tasks.labels import Labels
@@ -36,7 +38,7 @@ class Embedded(StoredKind):
         """As StoredKind has it."""
         super().__init__(data, labels, names)
         self.sequences = max(2, len(data.text))
-        self.is_scored = data.loss != "contrastive"
+        self.is_scored = data.loss in SCORED
         self.of_all_samples: tuple[str, ...] = ("label",) if self.is_scored else ()
         self.embedding = embedding.Embedding(pool=data.pool or "mean", normalize=data.normalize)
 
@@ -47,10 +49,14 @@ class Embedded(StoredKind):
 
     def model(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> EmbeddingModel:
         """Return the model to train. Raise UsageError for dimensions that it does not have."""
+        if self.data.loss == "tsdae" and config.norm_placement != "post":
+            raise UsageError("--data.loss tsdae is for models with layer norm after each sum, as BERT; give another loss")
         if wrong := [size for size in self.data.dimensions if size > config.hidden_size]:
             raise UsageError(
                 f"--data.dimensions {wrong[0]}: the model's embeddings have {config.hidden_size}; lower it"
             )
+        if self.data.loss == "tsdae":
+            return DenoisingModel(config, seed, self.embedding.pool)
         return EmbeddingModel(config, seed, self.embedding.pool, self.data.projection, parts)
 
     def features(self) -> dict[str, dict[str, Any]]:
@@ -60,8 +66,13 @@ class Embedded(StoredKind):
         return rows | ({"label": {"shape": [1], "dtype": "float32"}} if self.is_scored else {})
 
     def encode(self, examples: Sequence[TextGroup], tokenizer: Tokenizer) -> dict[str, np.ndarray]:
-        """Return the features of all examples [n, K, S]; `label` [n, 1] if they have scores. A text alone is twice."""
+        """Return the features of all examples [n, K, S]; `label` [n, 1] if they have scores.
+
+        A text alone is twice; for TSDAE the first time without the deleted words.
+        """
         texts = [text for example in examples for text in (example.texts * 2)[: self.sequences]]
+        if self.data.loss == "tsdae":
+            texts[::2] = [shortened(text, self.data.deleted) for text in texts[::2]]
         flat = inputs.pairs(tokenizer, texts, [None] * len(texts), self.data.length, seen=self.seen)
         arrays = {name: rows.reshape(len(examples), -1, self.data.length) for name, rows in flat.items()}
         if self.is_scored:
@@ -79,7 +90,9 @@ class Embedded(StoredKind):
         return score
 
     def weights(self, batch: Batch) -> tf.Tensor:
-        """Return the weight of each sample in the loss [B]."""
+        """Return the weight of each sample in the loss [B]: of TSDAE, the number of tokens that are predicted."""
+        if self.data.loss == "tsdae":
+            return tf.cast(tf.reduce_sum(batch["input_mask"][:, 1, 1:], axis=1), tf.float32)
         return tf.ones_like(batch["input_ids"][:, 0, 0], tf.float32)
 
     def losses(self, outputs: tf.Tensor, features: Batch) -> tuple[tf.Tensor, tf.Tensor]:
@@ -95,3 +108,13 @@ class Embedded(StoredKind):
     def measure(self, logits: tf.Tensor, batch: Batch) -> Measure:
         """Return the summed loss of a batch and the number of right answers."""
         return whole_batch.measure(self.losses, self.of_all_samples, logits, batch)
+
+
+def shortened(text: str, share: float) -> str:
+    """Return a text from which this share of words, at random, is deleted; at least one is kept.
+
+    The words are what white space separates. A text always loses the same ones.
+    """
+    words, random = text.split(), np.random.default_rng(zlib.crc32(text.encode()))
+    kept = [word for word, drawn in zip(words, random.random(len(words)), strict=True) if drawn >= share]
+    return " ".join(kept) or words[random.integers(len(words))]

@@ -14,7 +14,7 @@ from bert.core.progress import Progress
 from bert.engines.engine import Computes
 from bert.runs import Run
 from tasks import similarity
-from tasks.config import EMBED, TaskData
+from tasks.config import EMBED, SCORED, TaskData
 from tasks.examples import Skipped
 from tasks.scoring import report
 
@@ -38,7 +38,7 @@ class Chosen:
 def evaluate(run: Run, encoder: Computes, chosen: Chosen, skipped: Skipped, batch: int) -> dict[str, Any]:
     """Return the number of pairs or queries and the scores. Raise InputError for data of another layout."""
     data = _settings(run)
-    trained = data.text if data.loss != "contrastive" else data.dev_text
+    trained = data.text if data.loss in SCORED else data.dev_text
     text, label = chosen.text or trained, chosen.label or data.label
     ranked = similarity.of(chosen.path, chosen.split, text, label, skipped, chosen.limit)
     reader = hidden_states.Reader(run, encoder, batch=batch)

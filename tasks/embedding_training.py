@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert import embedding, labels
 from bert.core import paths
 from bert.core.config import BatchConfig, ModelConfig
-from bert.core.errors import InputError
+from bert.core.errors import InputError, UsageError
 from bert.embedding import Embedding
 from bert.model.encoder import Mode
 from bert.model.heads import INPUTS
@@ -27,7 +27,7 @@ from bert.training import fine_tuning, loop, prediction
 from bert.training.distributed import Communicator, on_rank_zero
 from bert.training.step import Step
 from tasks import features, similarity
-from tasks.config import TaskConfig, TaskData
+from tasks.config import SCORED, TaskConfig, TaskData
 from tasks.embedding import Embedded
 from tasks.examples import Skipped
 from tasks.labels import Labels
@@ -56,6 +56,14 @@ class WholeBatchObjective(Objective):
     def measure(self, batch: Batch, mode: Mode) -> dict[str, Measure]:
         """Return the summed loss and the number of right answers."""
         return {self.kind.objective: self.kind.measure(self.outputs(batch, mode), batch)}
+
+
+class Denoising(Objective):
+    """The objective of TSDAE: the loss of a text's tokens, as a mean over those of all texts."""
+
+    def measure(self, batch: Batch, mode: Mode) -> dict[str, Measure]:
+        """Return the summed loss and the number of right tokens."""
+        return {self.kind.objective: self.module.denoise(batch, mode)}
 
 
 class Texts:
@@ -114,14 +122,19 @@ def development(data: TaskData) -> Ranked | None:
     if data.dev is None:
         return None
     if not data.dev.exists():
-        raise InputError(f"{data.dev}: no such file or folder; give scored pairs, or a folder in BEIR's layout")
-    text = data.text if data.loss != "contrastive" else data.dev_text
+        raise InputError(f"{data.dev}: no such file or folder; give scored pairs, a folder in BEIR's layout or STS sets")
+    text = data.text if data.loss in SCORED else data.dev_text
     return similarity.of(data.dev, SPLIT, text, data.label, Skipped(data.strict))
 
 
 def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communicator) -> Prepared[TaskConfig]:
     """Write the records of texts; as `training.fine_tune` has it."""
     start, data = config.init.source, config.data
+    if data.loss == "tsdae" and (config.parallel.overlap or config.parallel.tensor > 1 or data.projection):
+        raise UsageError(
+            "--data.loss tsdae uses each layer twice, and has no projection; leave out --parallel.overlap, "
+            "--parallel.tensor and --data.projection"
+        )
     before = embedding.of(labels.settings(start), start / "config.json") if start else None
     data = dataclasses.replace(data, pool=data.pool or cast(Any, before.pool if before else "mean"))
     ranked = development(data)
@@ -142,6 +155,6 @@ def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communi
         data=records.Dataset(folder, "train"),
         development=(lambda batch: Development(ranked, tokenizer, length, batch)) if ranked else None,
         entries={"inputs": settings} | made.entries(),
-        objective=WholeBatchObjective,
+        objective=Denoising if data.loss == "tsdae" else WholeBatchObjective,
         predict="bert.encode",
     )

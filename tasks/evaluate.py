@@ -9,9 +9,9 @@ folder is the data set as it is distributed. With --predictions an output of tas
 model; it must have one prediction for each example. A run without a head, of `embed` or of pretraining, is scored by
 its embeddings: with --input on pairs of texts with a score, as STS-B has them, by the correlation of cosine and score;
 with --folder on queries and documents in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), by NDCG@10,
-MRR@10, MAP@100 and accuracy@k. Prints one line of JSON: the number of examples, and the metrics of
-the task in percent. A metric that is not defined, as the correlation of predictions that are all equal, is 0 and named
-in a note.
+MRR@10, MAP@100 and accuracy@k, or on the test sets of STS in the folder, by the Spearman correlation of each and their
+mean. Prints one line of JSON: the number of examples, and the metrics of the task in percent. A metric that is not
+defined, as the correlation of predictions that are all equal, is 0 and named in a note.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def of_embeddings(run: Run, options: Options) -> dict[str, Any]:
     path = options.input or options.folder
     assert path is not None, "one of both is given"
     if path.is_dir() != (options.folder is not None):
-        raise UsageError(f"{path}: --input takes a file of scored pairs, --folder a folder in BEIR's layout")
+        raise UsageError(f"{path}: --input takes a file of scored pairs, --folder one in BEIR's layout or of STS sets")
     chosen = embedding_scores.Chosen(
         path=path, split=options.split, text=options.text, label=options.label, limit=options.limit
     )

@@ -26,7 +26,7 @@ NOT_OF_RECORDS = (  # settings whose content counts, not their value; and of emb
     *("folder", "train", "dev", "vocab"),
     *("temperature", "both_directions", "dimensions", "pool", "normalize", "projection", "dev_text"),
 )
-NEWER = ("windows", "separator", "label_columns", "loss", "score_scale")  # that records of earlier versions lack
+NEWER = ("windows", "separator", "label_columns", "loss", "score_scale", "deleted")  # that records of earlier versions lack
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ epochs, warm-up over a tenth of the updates, weight decay 0.01, and of 5e-5, 4e-
 the development set); run_glue.py of transformers (2e-5 for all tasks; five epochs for MRPC and WNLI);
 tasks/race of Megatron-LM (RACE). Embeddings: SimCSE (Gao et al. 2021, and its README: of BERT-Base, batch 64 and 3e-5
 without labels, 512 and 5e-5 with; 32 tokens, temperature 0.05); training_nli_v2.py of sentence-transformers (`embed`:
-batch 128, 2e-5, mean pooling, warm-up over a tenth, temperature 0.05).
+batch 128, 2e-5, mean pooling, warm-up over a tenth, temperature 0.05). TSDAE (Wang et al. 2021): batch 8, a constant
+rate of 3e-5, [CLS], 60% of the words deleted.
 """
 
 import dataclasses
@@ -161,6 +162,13 @@ def simcse_supervised() -> TaskConfig:
     text = ("sent0", "sent1", "hard_neg")
     data = TaskData(task=EMBED, text=text, label="score", length=32, pool="cls", projection=True)
     return _embedding(data, total=512, rate=5e-5, epochs=3, warmup=0.0)
+
+
+@recipe
+def tsdae() -> TaskConfig:
+    """Embeddings of your own texts without labels: TSDAE writes a text from the embedding of a part of its words."""
+    made = _embedding(TaskData(task=EMBED, label="score", pool="cls", loss="tsdae"), total=8, rate=3e-5, warmup=0.0)
+    return dataclasses.replace(made, optimizer=dataclasses.replace(made.optimizer, minimum_rate=3e-5))
 
 
 def _embedding(data: TaskData, *, total: int, rate: float, epochs: float = 1, warmup: float = 0.1) -> TaskConfig:

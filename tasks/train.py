@@ -5,7 +5,7 @@
     python -m tasks.train --config FILE [--section.field VALUE ...]
 
 RECIPE is a function of tasks/recipes.py. FOLDER is the data set of that name as it is distributed. The recipes
-classify, multilabel, regress, choose, tag, embed and simcse_* take your own files. RUN is the directory of a
+classify, multilabel, regress, choose, tag, embed, simcse_* and tsdae take your own files. RUN is the directory of a
 pretraining run, an import, or an earlier fine-tuning, whose head is taken if it has the same labels. The development
 set, if there is one, is scored during training, and the best checkpoint is kept; of multilabel, thresholds are chosen
 at the end (tasks.thresholds). The same command resumes a stopped run. tasks.predict and tasks.evaluate need only the

@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert.core import ending, paths
 from bert.core.config import BatchConfig, FineTuneConfig, ModelConfig
 from bert.core.errors import UsageError
+from bert.heads import MASKED_LM
 from bert.model import losses
 from bert.model.encoder import Mode
 from bert.model.parts import WHOLE, Parts
@@ -128,7 +129,7 @@ def fine_tune(
         heldout=prepared.development(run.batch) if prepared.development else None,
         vocab=vocab,
         start_from=run.init.source,
-        new_heads=("pooler", kind.head.name),
+        new_heads=("pooler", MASKED_LM, kind.head.name),
         entries={"recipe": recipe} | prepared.entries,
     )
     loop.train(training)

@@ -225,12 +225,21 @@ class Layer(tf.Module):
         self.mlp_norm = _norm(init, f"{name}/mlp", config)
         self.pre_norm, self.rate = config.norm_placement == "pre", config.hidden_dropout_prob
 
-    def __call__(self, x: tf.Tensor, mode: Mode, reach: Reach, read: tf.Tensor | None = None) -> tf.Tensor:
+    def __call__(
+        self,
+        x: tf.Tensor,
+        mode: Mode,
+        reach: Reach,
+        read: tf.Tensor | None = None,
+        between: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    ) -> tf.Tensor:
         """x [B*T, D] float32 -> [R, D] float32, of the rows `read` [R] or of all.
 
-        After its attention no token depends on another, so that only rows which are read need to be computed.
+        After its attention no token depends on another, so that only rows which are read need to be computed. between:
+        what a decoder does between both sub-layers.
         """
         x = self._add(x, self.attention, self.attention_norm, mode, rows=read, reach=reach, read=read)
+        x = between(x) if between else x
         return self._add(x, self.mlp, self.mlp_norm, mode)
 
     def _add(

@@ -13,6 +13,7 @@ gpt2(folder, seed, sizes)               a GPT2LMHeadModel with random weights, s
 continued(folder, prompts, count)       greedy continuations of prompts, each alone
 stream(folder, ids, window, stride)     the loss of each token but the first, in overlapping windows
 embedded(folder, texts, outputs.npy)    embeddings by sentence-transformers
+denoised(folder, batch, outputs.npz)    loss and gradients of its TSDAE, and the weights it adds
 retrieved(queries, documents, found)    its scores of retrieval, for the numbers of the documents that each query has
 similar(pairs, scores)                  its scores of pairs of embeddings
 pseudo(folder, texts, l2r)              pseudo-log-likelihoods; l2r: the pieces of a word behind a token are masked, too
@@ -153,6 +154,28 @@ def embedded(folder: str, texts: list[str], outputs: str) -> int:
     return int(model.max_seq_length)
 
 
+def denoised(folder: str, batch: dict[str, list[list[list[int]]]], outputs: str) -> float:
+    """DenoisingAutoEncoderLoss of rows [2, B, T]: texts without some words, and the texts. No dropout."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import losses, modules
+
+    torch.manual_seed(3)
+    encoder = modules.Transformer(folder)
+    model = SentenceTransformer(modules=[encoder, modules.Pooling(encoder.get_embedding_dimension(), "cls")])
+    loss = losses.DenoisingAutoEncoderLoss(model.to("cpu")).to("cpu").eval()
+    added = {name: value for name, value in loss.decoder.named_parameters() if "crossattention" in name}
+    with torch.no_grad():
+        for value in added.values():
+            value.add_(torch.randn_like(value) * 0.2)
+    rows = [{name: torch.tensor(values[n]) for name, values in batch.items()} for n in range(2)]
+    found = loss(rows, torch.zeros(1))
+    found.backward()
+    arrays = {f"gradient/{name}": value.grad for name, value in loss.decoder.named_parameters()}
+    arrays |= {f"added/{name}": value.detach() for name, value in added.items()}
+    np.savez(outputs, **{name: value.numpy() for name, value in arrays.items() if value is not None})
+    return float(found)
+
+
 class Given:
     """A model whose embeddings are given by the texts, which are numbers."""
 
@@ -195,6 +218,6 @@ def similar(pairs: list[list[list[float]]], scores: list[float]) -> dict[str, fl
 
 if __name__ == "__main__":
     functions: tuple[Any, ...] = (run, make, tokens, pair, tagged, classes, minilm, gpt2, continued, stream, pseudo)
-    functions += (embedded, retrieved, similar)
+    functions += (embedded, denoised, retrieved, similar)
     jobs: dict[str, Any] = {function.__name__: function for function in functions}
     json.dump([jobs[name](*arguments) for name, *arguments in json.load(sys.stdin)], sys.stdout)

@@ -1,13 +1,21 @@
 """Embeddings and their scores equal those of sentence-transformers."""
 
+import itertools
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert import encode
 from bert.convert import __main__ as convert
+from bert.model.denoising import DenoisingModel
+from bert.model.dropout import DropoutRng
+from bert.model.encoder import Mode, variables
+from bert.runs import Run
+from bert.text.vocabulary import SPECIAL
+from bert.training import checkpoint
 from tasks import retrieval
 from tasks.examples import Skipped
 from tasks.similarity import ScoredPairs
@@ -31,6 +39,51 @@ def test_a_trained_run_gives_the_same_vectors_there(
     found, theirs = np.load(ours)["features"][:, 0], np.load(tmp_path / "theirs.npy")
     np.testing.assert_allclose(found, theirs, atol=1e-5)
     assert longest == 33
+
+
+def test_tsdae_has_the_same_loss_and_gradients(tmp_path: Path) -> None:
+    folder, sizes = tmp_path / "start", {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
+    sizes |= {"vocab_size": 29, "intermediate_size": 40, "max_position_embeddings": 33}
+    random = np.random.default_rng(5)
+    lengths = np.array([[5, 3, 9], [11, 7, 13]])  # of three texts, without some words and whole
+    mask = (np.arange(13) < lengths[..., None]).astype(int)
+    ids = random.integers(1, 29, mask.shape) * mask
+    batch = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    oracle(("make", "BertForMaskedLM", folder, 7, sizes))
+    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{n}" for n in range(29 - len(SPECIAL)))]) + "\n")
+    rows = {name: values.tolist() for name, values in batch.items()}
+    (expected,) = oracle(("denoised", folder, rows, tmp_path / "theirs.npz"))
+    theirs = np.load(tmp_path / "theirs.npz")
+
+    convert.main(["import", "huggingface", str(folder), str(tmp_path / "run")])
+    config = Run.open(tmp_path / "run").config
+    model = DenoisingModel(config, 1, "cls")
+    checkpoint.load_weights(tmp_path / "run", variables(model), ("embedding",))
+    names = {"value": "self.value", "output": "output.dense", "norm": "output.LayerNorm"}
+    parts = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
+    for number, layer in enumerate(model.decoder.to_embedding):
+        for (ours, name), (part, of_part) in itertools.product(names.items(), parts.items()):
+            if (variable := getattr(getattr(layer, ours), part, None)) is not None:
+                value = theirs[f"added/bert.encoder.layer.{number}.crossattention.{name}.{of_part}"]
+                variable.assign(value.T)
+    given = {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
+    features = {name: tf.constant(values.transpose(1, 0, 2), tf.int32) for name, values in given.items()}
+    first = model.encoder.layers[0]
+    wanted = {
+        "bert.embeddings.word_embeddings.weight": model.encoder.embeddings.word,
+        "bert.encoder.layer.0.attention.self.query.weight": first.attention.query.kernel,
+        "bert.encoder.layer.1.crossattention.self.value.weight": model.decoder.to_embedding[1].value.kernel,
+        "cls.predictions.bias": model.decoder.masked_lm.bias,
+    }
+    with tf.GradientTape() as tape:
+        measure = model.denoise(features, Mode(tf.float32, DropoutRng(None)))
+        loss = measure.loss / (lengths[1] - 1).sum()
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+    for name, found in zip(wanted, tape.gradient(loss, [*wanted.values()]), strict=True):
+        gradient = tf.convert_to_tensor(found).numpy()
+        assert np.abs(gradient).max() > 1e-4, name
+        kernel = gradient.T if "embeddings" not in name else gradient
+        np.testing.assert_allclose(kernel, theirs[f"gradient/{name}"], atol=2e-6, err_msg=name)
 
 
 def test_scores_of_retrieval_and_of_pairs_are_theirs(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from bert.export import __main__ as export
 from bert.runs import Run
 from bert.text.vocabulary import SPECIAL
 from tasks import evaluate, predict, train
+from tasks.embedding import shortened
 from tests.training import ROOT, measured, same_bits, weights
 
 WORDS = ["ant", "bee", "fig", "kiwi", "the", "and", "red", "blue", "runs", "eats"]
@@ -190,6 +191,32 @@ def test_texts_alone_and_scored_pairs_are_learned_from(
         assert printed(capsys)["spearman"] > 80, loss  # of what it was trained on
 
 
+@pytest.mark.slow
+def test_tsdae_learns_to_write_texts_from_their_embeddings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
+    files(tmp_path)
+    alone = ["--data.train", str(tmp_path / "texts.txt"), "--data.text", "0", "--length.epochs", "10"]
+    train.main(command(tmp_path, "tsdae", *alone, *WITHOUT_DROPOUT, recipe="tsdae"))
+    lines = [line for (_, split), line in measured(tmp_path / "tsdae").items() if split == "train"]
+    losses = [line["embedding_loss"] for line in lines]
+    assert losses[0] == pytest.approx(np.log(len(WORDS) + len(SPECIAL)), abs=0.1)  # of equal probabilities
+    assert np.mean(losses[-5:]) < np.log(len(WORDS)) - 0.2  # of words alone
+    assert "embedding/decoder/layer_0/value/kernel" in weights(tmp_path / "tsdae", 40)
+    convert.main(["export", "huggingface", str(tmp_path / "tsdae"), str(tmp_path / "folder")])
+    convert.main(["import", "huggingface", str(tmp_path / "folder"), str(tmp_path / "again")])
+    vectors = [api.load(tmp_path / run).embed(["the ant", "fig and fig"]) for run in ("tsdae", "again")]
+    np.testing.assert_allclose(*vectors, atol=1e-6)
+
+
+def test_deleted_words_are_a_share_and_the_same_each_time() -> None:
+    words = [f"w{n}" for n in range(4000)]
+    left = shortened(" ".join(words), 0.6).split()
+    assert 0.37 < len(left) / 4000 < 0.43 and left == [word for word in words if word in {*left}]
+    assert shortened(" ".join(words), 0.6).split() == left
+    assert shortened("one two three", 1.0) in {"one", "two", "three"}
+    assert shortened("one  two\tthree", 0.0) == "one two three"
+
+
 def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
     files(tmp_path)
@@ -205,6 +232,10 @@ def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     refused(
         UsageError, "both_directions has no effect", *pairs, "--data.loss", "cosent", "--data.both_directions", "true"
     )
+    alone = ["--data.train", str(tmp_path / "texts.txt"), "--data.text", "0", "--data.loss", "tsdae"]
+    refused(UsageError, "tsdae is for texts alone; --data.text names 2", *pairs, "--data.loss", "tsdae")
+    refused(UsageError, "uses each layer twice", *alone, "--parallel.overlap", "true")
+    refused(UsageError, "layer norm after each sum", *alone, "--model.norm_placement", "pre")
     refused(UsageError, "dimensions 25: the model's embeddings have 24", *triplets(tmp_path), "--data.dimensions", "25")
     refused(InputError, "the column 'nothing' is missing", *pairs[:2], "--data.text", "sentence1", "nothing")
     refused(InputError, "no such file or folder", *triplets(tmp_path), "--data.dev", str(tmp_path / "nothing.tsv"))

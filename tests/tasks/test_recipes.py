@@ -13,6 +13,7 @@ PUBLISHED = {  # Devlin et al. 2019; run_glue.py of transformers; SWAG has 16
     "race": (32, 1e-5, 3),
     "simcse_unsupervised": (64, 3e-5, 1),  # README of SimCSE (Gao et al. 2021), of BERT-Base
     "simcse_supervised": (512, 5e-5, 3),
+    "tsdae": (8, 3e-5, 1),  # Wang et al. 2021
     "embed": (128, 2e-5, 1),  # training_nli_v2.py of sentence-transformers
 }
 
