@@ -50,7 +50,9 @@ class Embedded(StoredKind):
     def model(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> EmbeddingModel:
         """Return the model to train. Raise UsageError for dimensions that it does not have."""
         if self.data.loss == "tsdae" and config.norm_placement != "post":
-            raise UsageError("--data.loss tsdae is for models with layer norm after each sum, as BERT; give another loss")
+            raise UsageError(
+                "--data.loss tsdae is for models with layer norm after each sum, as BERT; give another loss"
+            )
         if wrong := [size for size in self.data.dimensions if size > config.hidden_size]:
             raise UsageError(
                 f"--data.dimensions {wrong[0]}: the model's embeddings have {config.hidden_size}; lower it"

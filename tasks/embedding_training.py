@@ -122,7 +122,7 @@ def development(data: TaskData) -> Ranked | None:
     if data.dev is None:
         return None
     if not data.dev.exists():
-        raise InputError(f"{data.dev}: no such file or folder; give scored pairs, a folder in BEIR's layout or STS sets")
+        raise InputError(f"{data.dev}: no such file or folder; give scored pairs, or a folder of BEIR or of STS sets")
     text = data.text if data.loss in SCORED else data.dev_text
     return similarity.of(data.dev, SPLIT, text, data.label, Skipped(data.strict))
 

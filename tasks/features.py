@@ -26,7 +26,8 @@ NOT_OF_RECORDS = (  # settings whose content counts, not their value; and of emb
     *("folder", "train", "dev", "vocab"),
     *("temperature", "both_directions", "dimensions", "pool", "normalize", "projection", "dev_text"),
 )
-NEWER = ("windows", "separator", "label_columns", "loss", "score_scale", "deleted")  # that records of earlier versions lack
+# That records of earlier versions lack.
+NEWER = ("windows", "separator", "label_columns", "loss", "score_scale", "deleted")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from bert.core.errors import InputError
-from bert.retrieval import nearest
+from bert.retrieval import nearest, passages
 from tasks import metrics, tables
 
 AT = (1, 3, 5, 10)  # of accuracy
@@ -41,9 +41,7 @@ class Retrieval:
         chosen = dict(itertools.islice(queries.items(), limit or None))
         self.queries, self.grades = list(chosen.values()), [grades[name] for name in chosen]
         self.ids = [name for name, _ in _texts(folder / CORPUS)]
-        if len(known := {*self.ids}) < len(self.ids):
-            raise InputError(f"{folder}: corpus.jsonl has an _id twice; give each document its own")
-        if missing := sorted({name for one in grades.values() for name in one} - known):
+        if missing := sorted({name for one in grades.values() for name in one} - {*self.ids}):
             raise InputError(f"{folder}: qrels/{split}.tsv has the document {missing[0]!r}, which corpus.jsonl has not")
 
     def __len__(self) -> int:
@@ -95,11 +93,8 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
     """Yield ids and texts, each behind its title if it has one. Raise InputError if something is missing."""
     if not path.exists():
         raise InputError(f"{path}: no such file; {REMEDY}")
-    for line, row in tables.rows(path, ("_id", "text")):
-        values = [] if row is None else [row["_id"], row.get("title") or "", row["text"]]
-        if not values or not all(isinstance(value, str) for value in values):
-            raise InputError(f"{path}: line {line}: not an object with _id and text; {REMEDY}")
-        yield values[0], f"{values[1]} {values[2]}".strip()
+    for text in passages.read(path, "line"):
+        yield text.id, f"{text.title} {text.text}".strip()
 
 
 def _grades(path: Path) -> dict[str, dict[str, float]]:

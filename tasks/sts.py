@@ -55,7 +55,7 @@ def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, An
     with files.open_text(path) as stream:
         first = next(files.read_lines(stream, path), "").removesuffix("\n").split("\t")
     layout = None if set(columns) <= set(first) else _layout(path, first)
-    return layout and _rows(path, layout, columns)
+    return _rows(path, layout, columns) if layout else None
 
 
 def gold(path: Path) -> Path | None:

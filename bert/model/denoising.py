@@ -54,9 +54,7 @@ class Decoder(tf.Module):
         self.to_embedding = [ToEmbedding(init, f"{name}/layer_{n}", config) for n in range(config.num_hidden_layers)]
         self.masked_lm = MaskedLM(config, seed)
 
-    def measure(
-        self, encoder: Encoder, embedding: tf.Tensor, ids: tf.Tensor, mask: tf.Tensor, mode: Mode
-    ) -> Measure:
+    def measure(self, encoder: Encoder, embedding: tf.Tensor, ids: tf.Tensor, mask: tf.Tensor, mode: Mode) -> Measure:
         """Return the summed loss of all tokens but the first of the texts [B, T], given their embeddings [B, D].
 
         Padding follows the tokens, which with a causal mask do not attend to it.

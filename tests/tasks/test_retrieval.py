@@ -78,9 +78,9 @@ def test_a_folder_of_beir_is_read(tmp_path: Path) -> None:
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td1\t0\n", "no document is relevant"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq9\td1\t1\n", "the query 'q9', which queries.jsonl has not"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td9\t1\n", "the document 'd9', which corpus.jsonl has not"),
-        ("corpus.jsonl", '{"_id": "d1"}\n', "the column 'text' is missing"),
-        ("corpus.jsonl", '{"_id": "d1", "text": 3}\n', "line 1: not an object with _id and text"),
-        ("corpus.jsonl", '{"_id": "d1", "text": "a"}\n{"_id": "d1", "text": "b"}\n', "has an _id twice"),
+        ("corpus.jsonl", '{"_id": "d1"}\n', "line 1: text is None, not a text"),
+        ("corpus.jsonl", '{"_id": "d1", "text": 3}\n', "line 1: text is 3, not a text"),
+        ("corpus.jsonl", '{"_id": "d1", "text": "a"}\n{"_id": "d1", "text": "b"}\n', "the id 'd1' is that of line 1"),
         ("queries.jsonl", None, "no such file"),
     ],
 )
