@@ -21,6 +21,7 @@ from bert.core.config import BatchConfig, EpochConfig, OptimizerConfig, RunConfi
 from bert.recipes import AUTO, SIZES
 from tasks.config import EMBED, TaskConfig, TaskData
 
+CONSTANT = 1e-9  # power of the remaining share of updates with which the rate falls: it does not
 RECIPES: dict[str, Callable[[], TaskConfig]] = {}  # by name
 recipe = cli.registers(RECIPES)
 
@@ -168,7 +169,7 @@ def simcse_supervised() -> TaskConfig:
 def tsdae() -> TaskConfig:
     """Embeddings of your own texts without labels: TSDAE writes a text from the embedding of a part of its words."""
     made = _embedding(TaskData(task=EMBED, label="score", pool="cls", loss="tsdae"), total=8, rate=3e-5, warmup=0.0)
-    return dataclasses.replace(made, optimizer=dataclasses.replace(made.optimizer, minimum_rate=3e-5))
+    return dataclasses.replace(made, optimizer=dataclasses.replace(made.optimizer, decay_power=CONSTANT))
 
 
 def _embedding(data: TaskData, *, total: int, rate: float, epochs: float = 1, warmup: float = 0.1) -> TaskConfig:
