@@ -49,9 +49,11 @@ class Embedded(StoredKind):
 
     def model(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> EmbeddingModel:
         """Return the model to train. Raise UsageError for dimensions that it does not have."""
-        if self.data.loss == "tsdae" and config.norm_placement != "post":
+        published = config.norm_placement == "post" and config.positions == "learned" and not config.local_window
+        if self.data.loss == "tsdae" and not published:
             raise UsageError(
-                "--data.loss tsdae is for models with layer norm after each sum, as BERT; give another loss"
+                "--data.loss tsdae is for models with learned positions and layer norm after each sum, as BERT; give "
+                "another loss"
             )
         if wrong := [size for size in self.data.dimensions if size > config.hidden_size]:
             raise UsageError(

@@ -65,7 +65,9 @@ class Decoder(tf.Module):
         x = encoder.embeddings(tokens, mode.dropout.branch(first))
         for number, (layer, to_embedding) in enumerate(zip(encoder.layers, self.to_embedding, strict=True), 1):
             of_layer = mode.branch(first + number)
-            x = layer(x, of_layer, Reach(causal), between=functools.partial(to_embedding, embedding=embedding, mode=of_layer))
+            x = layer(
+                x, of_layer, Reach(causal), between=functools.partial(to_embedding, embedding=embedding, mode=of_layer)
+            )
         scores = self.masked_lm(x, encoder.embeddings.word, mode.dtype)
         scores = tf.reshape(scores, [*tf.unstack(tf.shape(labels)), scores.shape[1]])
         return self.masked_lm.measure(scores, labels, tf.cast(mask[:, 1:], tf.float32))
