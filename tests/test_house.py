@@ -239,6 +239,14 @@ def test_every_page_is_linked_from_another() -> None:
     assert not [named(page) for page in inner if page.resolve() not in linked and page.parent.resolve() not in linked]
 
 
+def test_the_glossary_is_in_order_and_every_term_leads_to_its_page() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| .+ \| (\[.+) \|$", page, re.MULTILINE)
+    terms = [term.lower() for term, _ in rows]
+    assert len(terms) > 40 and len(rows) == page.count("\n|") - 2  # the head, and the line below it
+    assert terms == sorted(set(terms))
+
+
 def test_every_page_that_code_or_a_page_names_exists() -> None:
     names = re.compile(r"(?<![\w/.:-])((?:docs|benchmarks)/(?:[\w.-]+/)*[\w-]+\.md|docs/decisions/\d{4})\b")
     missing = []
