@@ -3,23 +3,13 @@
 python -m benchmarks.laboratory.check PLAN
 """
 
-import dataclasses
 import functools
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.laboratory import peer
 from benchmarks.laboratory import plan as plans
-from benchmarks.laboratory.plan import Run, Score
-from bert import evaluate, pretrain, pretraining
 from bert.core import cli
-from bert.core.errors import InputError, UsageError, UserError
-from bert.hardware import devices
-from bert.minimal_pairs import __main__ as minimal_pairs
-from bert.minimal_pairs import reading
-from bert.text import dynamic_masking
-from tasks import datasets
-from tasks.recipes import RECIPES
+from bert.core.errors import InputError, UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,59 +20,16 @@ class Options:
     """file of the plan"""
 
 
-def check_run(run: Run) -> None:
-    """Raise the error that the data or the initial weights of a run would cause."""
-    directory = dataclasses.replace(run.config.run, directory=Path("checked"))
-    phase = dataclasses.replace(run.phase, config=dataclasses.replace(run.config, run=directory))
-    (phase,) = pretraining.with_architectures(pretrain.placed([phase], ""))
-    config = phase.config
-    if config.init.checkpoint is None:
-        raise UsageError(f"{phase.name} needs trained weights; give --init.checkpoint")
-    assert config.data.train is not None, "`placed` checks it"
-    data, heldout = pretraining.datasets(config.data.train, config)
-    resolved = pretraining.resolve(config, data, devices.choose(config.run.device), 1)
-    resolved.batch.accumulation(1)
-    if run.peer:
-        if not Path(run.peer.python).exists():
-            raise InputError(f"{run.peer.python}: no such file")
-        peer.check(resolved, data, Path(run.peer.text))
-    if heldout is None or not config.run.evaluate_every:
-        raise InputError(
-            f"{config.data.train}: nothing is held out, or run.evaluate_every is 0; runs are compared by it"
-        )
-
-
-def check_score(score: Score, causal: bool) -> None:
-    """Raise the error that the words of a score, or the files that it reads, would cause."""
-    words = plans.split(score.flags)
-    if score.command == "minimal_pairs":
-        options = cli.parse(minimal_pairs.Options, ["RUN", *words], prog="bert.minimal_pairs", description=None)
-        if options.output or options.picture:
-            raise UsageError("--output and --picture are for the laboratory to give; leave them out")
-        if options.score != "auto" and (options.score == "causal") != causal:
-            raise UsageError(f"--score {options.score} is not for {'causal' if causal else 'masked'} language models")
-        reading.read(options.data)
-        return
-    if score.command == "evaluate":
-        evaluated = cli.parse(evaluate.Options, ["RUN", *words], prog="bert.evaluate", description=None)
-        if evaluated.data is None:
-            raise UsageError("give --data, the folder of the samples")
-        dynamic_masking.source(evaluated.data, evaluated.split, 0)
-        return
-    _, config = cli.choose(words, RECIPES, prog="tasks.train", description=None)
-    for path in datasets.sources(config.data).values():
-        if not path.exists():
-            raise InputError(f"{path}: no such file or folder")
-
-
 def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m benchmarks.laboratory.check", description=__doc__)
     plan = plans.read(options.plan)
-    parts = [(f"variant {run.name}", functools.partial(check_run, run)) for run in plan.runs.values()]
+    from benchmarks.laboratory import checks
+
+    parts = [(f"variant {run.name}", functools.partial(checks.check_run, run)) for run in plan.runs.values()]
     for name, score in plan.scores.items():
         for causal in sorted({run.config.model.causal for run in plan.runs.values()}):
-            parts.append((f"score {name}", functools.partial(check_score, score, causal)))
+            parts.append((f"score {name}", functools.partial(checks.check_score, score, causal)))
     for name, part in parts:
         try:
             part()

@@ -16,9 +16,7 @@ import contextlib
 import faulthandler
 import logging
 import os
-import stat
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -60,12 +58,8 @@ def _new(command: str) -> Path:
     """
     work = paths.workdir()
     in_work = progress.is_first_rank() and work.is_dir() and os.access(work, os.W_OK)
-    folder = work / "logs" if in_work else _temporary()
+    folder = work / "logs" if in_work else paths.temporary("logs")
     return folder / f"{command}-{time.strftime('%Y%m%d-%H%M%S')}-{os.uname().nodename}-{os.getpid()}.log"
-
-
-def _temporary() -> Path:
-    return Path(tempfile.gettempdir()) / f"bert-logs-{os.getuid()}"
 
 
 def frame() -> CodeType:
@@ -99,21 +93,15 @@ def _open() -> int:
     global _path
     assert _path is not None
     try:
-        _make(_path.parent)
+        if _path.parent == paths.temporary("logs"):
+            paths.make_private(_path.parent)
+        else:
+            _path.parent.mkdir(parents=True, exist_ok=True)
         _remove_old(_path.parent)
         return os.open(_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError:
         _path = None
         return os.open(os.devnull, os.O_WRONLY)
-
-
-def _make(folder: Path) -> None:
-    """Make the folder. Raise OSError if the temporary one is somebody else's, or a link."""
-    folder.mkdir(mode=0o700 if folder == _temporary() else 0o777, parents=True, exist_ok=True)
-    if folder == _temporary():
-        about = folder.lstat()
-        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
-            raise PermissionError(f"{folder}: not a folder of this user")
 
 
 def _remove_old(folder: Path) -> None:

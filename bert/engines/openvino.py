@@ -9,7 +9,6 @@ B texts, T tokens, D width, M places, L layers.
 import functools
 import hashlib
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -141,14 +140,12 @@ def _folder() -> Path | None:
     if (work := paths.workdir()).is_dir():
         folder = work / "cache" / "openvino"
     else:
-        folder = Path(tempfile.gettempdir()) / f"bert-openvino-{os.getuid()}"
+        folder = paths.temporary("openvino")
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.lstat()
+        paths.make_private(folder)
     except OSError:
         return None
-    safe = status.st_uid == os.getuid() and not status.st_mode & 0o022
-    return folder if safe and os.access(folder, os.W_OK) else None
+    return folder if os.access(folder, os.W_OK) else None
 
 
 def _path(

@@ -122,6 +122,11 @@ def test_data_and_scores_are_checked_before_anything_is_trained(
         check.main([str(write_plan(tmp_path, text.replace("--data pairs", score)))])
 
 
+def test_the_process_that_checks_has_nothing_of_libraries_on_the_screen() -> None:
+    code = "import sys; from benchmarks.laboratory import __main__, check; assert 'tensorflow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)  # it is imported after cli.main has begun
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

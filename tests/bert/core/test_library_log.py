@@ -146,7 +146,7 @@ def test_many_ranks_look_at_the_work_folder_once_and_remove_no_log_of_a_rank_tha
     fill(work / "logs", library_log.FILES + 7)
     fill(host, library_log.FILES + 7)
     monkeypatch.setenv("BERT_WORKDIR", str(work))
-    monkeypatch.setattr(library_log.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
+    monkeypatch.setattr(library_log.paths.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
     monkeypatch.setattr(library_log, "_path", None)
     scandir, looks = os.scandir, list[Path]()
 
@@ -177,6 +177,9 @@ def test_another_rank_names_its_log_on_the_disk_of_its_host_and_trusts_no_folder
 
     fill(tmp_path / "other", library_log.FILES + 7)
     log.unlink()
+    log.parent.chmod(0o777)  # others may have put a link there, in the place of the next log
+    assert run(tmp_path, "os.write(2, b'text')", **places)[:2] == (0, "before\nafter\n")
+    assert not list(log.parent.iterdir())
     log.parent.rmdir()
     log.parent.symlink_to(tmp_path / "other")
     assert run(tmp_path, "pass", **places) == (0, "before\nafter\n", [])

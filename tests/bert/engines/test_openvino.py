@@ -270,7 +270,7 @@ def test_without_a_work_folder_compiled_models_are_among_temporary_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "nothing"))
-    monkeypatch.setattr(of_openvino.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
+    monkeypatch.setattr(of_openvino.paths.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
     states(random_encoder(), "openvino")
     (folder,) = (tmp_path / "temporary").iterdir()
     assert not folder.stat().st_mode & 0o077 and len(list(folder.glob("*.blob"))) == 1
