@@ -91,12 +91,12 @@ class Index:
             raise IntegrityError(f"{self.path}: its files do not have {count} passages each; make the index again")
 
     @classmethod
-    def open(cls, path: Path) -> "Index":
+    def open(cls, path: Path | str) -> "Index":
         """Check all files of an index.
 
         Raise InputError if it is none, IntegrityError, naming the file, if one is missing or damaged.
         """
-        described = load(path)
+        described = load(Path(path))
         manifest.verify(described)
         return cls(described, vectors_of(described))
 

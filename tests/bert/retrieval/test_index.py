@@ -67,7 +67,7 @@ def test_what_is_found_is_what_comparing_all_embeddings_finds(
     more: tuple[str, ...], made: Made, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made.index(*more)
-    model, opened = bert.load(made.model, batch=4), Index.open(made.output)
+    model, opened = bert.load(made.model, batch=4), Index.open(str(made.output))
     passages = [opened.passage(row) for row in range(len(opened))]
     assert [one.text for one in passages] == [TEXTS[int(one.id[1:])][one.start : one.end] for one in passages]
     assert len(passages) > len(TEXTS)  # some are divided
