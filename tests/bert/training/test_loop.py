@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -206,17 +207,51 @@ def test_a_run_ends_at_its_target_accuracy_and_profiles_the_chosen_updates(datas
 
 
 @pytest.mark.slow
-def test_a_budget_of_time_ends_the_run_and_the_schedule(dataset: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    options = ["--run.steps", "100000", "--budget.hours", str(25 / 3600), "--optimizer.warmup_steps", "1000"]
+def test_a_budget_of_time_ends_the_run(dataset: Path, tmp_path: Path) -> None:
+    run, begun = tmp_path / "run", time.monotonic()
+    options = ["--run.steps", "100000", "--budget.hours", str(5 / 3600)]
     assert pretrain(dataset, run, *options).returncode == 0
+    took = time.monotonic() - begun
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    rates = [line["learning_rate"] for line in lines if line["split"] == "train"]
-    assert 3 < len(rates) < 100_000 and rates[-1] < 0.5 * max(rates)
-    assert [line["split"] for line in lines[-2:]] == ["heldout", "fed"]
-    assert max(path.name for path in (run / "checkpoints").iterdir()) == f"step-{lines[-1]['step']:08d}"
+    assert [line["split"] for line in lines[-2:]] == ["heldout", "fed"] and lines[-1]["step"] < 100_000
+    assert checkpoints(run)[-1] == f"step-{lines[-1]['step']:08d}"
+    assert 5 <= weights(run, lines[-1]["step"])["run/seconds"] <= took
     assert pretrain(dataset, run, *options).returncode == 0  # it has ended
     assert len((run / "metrics.jsonl").read_text().splitlines()) == len(lines)
+
+
+# Every update takes four seconds by this clock.
+CLOCK = """
+    from bert.training import metrics
+    metrics.Clock.since_last_asked = lambda self: 4.0
+"""
+KILL = STOP.replace("signal.SIGTERM", "signal.SIGKILL")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)  # half a minute of processor time
+def test_a_budget_of_time_is_that_of_all_sessions_together_and_the_schedule_follows_it(
+    dataset: Path, tmp_path: Path
+) -> None:
+    straight, run = tmp_path / "straight", tmp_path / "run"
+    options = ["--run.steps", "1000", "--budget.hours", "0.01", "--optimizer.warmup_steps", "250"]  # 36 s
+    options += ["--run.save_every", "2"]
+    assert pretrain(dataset, straight, *options, patch=CLOCK).returncode == 0
+    train = [values for (_, split), values in sorted(measured(straight).items()) if split == "train"]
+    done = [4 * number / 36 * 1000 for number in range(9)]  # updates of the schedule, by the clock
+    rates = [0.01 * (at / 250 if at < 250 else 1 - at / 1000) for at in done]
+    assert [line["learning_rate"] for line in train] == pytest.approx(rates)
+
+    sessions = [(STOP.format(number=2), [], 75), ("", ["--run.stop_at", "5"], 75), (KILL.format(number=8), [], -9)]
+    for patch, more, code in [*sessions, ("", [], 0), ("", [], 0)]:
+        ended = pretrain(dataset, run, *options, *more, patch=CLOCK + patch)
+        assert ended.returncode == code, ended.stderr
+    assert checkpoints(run)[-1] == checkpoints(straight)[-1] == "step-00000009"
+    assert weights(run, 9)["run/seconds"] == 36
+    same_bits(weights(run, 9), weights(straight, 9))
+    lines = measured(run)
+    assert lines.pop((5, "heldout"))  # which --run.stop_at adds
+    assert lines == measured(straight)
 
 
 @pytest.mark.slow
