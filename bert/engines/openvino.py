@@ -137,10 +137,8 @@ def _folder() -> Path | None:
     It is in the work folder, if there is one, else in the system's folder of temporary files, where only this user may
     write to it: what is there is run.
     """
-    if (work := paths.workdir()).is_dir():
-        folder = work / "cache" / "openvino"
-    else:
-        folder = paths.temporary("openvino")
+    work = paths.workdir()
+    folder = work / "cache" / "openvino" if work.is_dir() else paths.temporary("openvino")
     try:
         paths.make_private(folder)
     except OSError:
