@@ -129,7 +129,8 @@ def execute(
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     environment |= {"PATH": f"{Path(sys.executable).parent}:{environment['PATH']}", **(more or {})}
-    environment |= {"BERT_WORKDIR": str(folder / "workdir"), "PYTHONPATH": str(offline.ROOT)}
+    environment |= {"PYTHONPATH": str(offline.ROOT)}
+    environment.pop("BERT_WORKDIR", None)  # it is ./workdir, as the pages have it
     command = [*offline.words(), "bash", "-c", f"mkdir -p workdir\n{text}"]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, umask=umask)
 
