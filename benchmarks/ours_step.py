@@ -27,7 +27,7 @@ from bert.text.batches import LENGTH_MULTIPLE
 from bert.text.sampler import Batch
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.optimizer import Optimizer
 from bert.training.step import Step
 from bert.training.task import Task

@@ -22,7 +22,7 @@ from bert.text import dynamic_masking, rules, sampler, vocabulary
 from bert.text.dynamic_masking import DynamicMasking
 from bert.text.records import Dataset
 from bert.text.tokenization import WordPieceTokenizer
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.evaluation import Evaluation, without_figures
 from bert.training.task import Execution
 

@@ -26,7 +26,8 @@ from bert.text.rules import RULES
 from bert.text.sampler import Batch
 from bert.text.token_stream import TokenStream
 from bert.training import checkpoint, loop, mirror, preflight, resume
-from bert.training.distributed import Communicator, connect, on_rank_zero
+from bert.training.communicator import Communicator
+from bert.training.distributed import connect, on_rank_zero
 from bert.training.task import Task
 
 SPLITS = ("train", "heldout")

@@ -10,7 +10,8 @@ from bert.core import paths
 from bert.text import records
 from bert.text.tokenization import Tokenizer
 from bert.training import loop
-from bert.training.distributed import Communicator, on_rank_zero
+from bert.training.communicator import Communicator
+from bert.training.distributed import on_rank_zero
 from squad import features
 from squad.config import SquadConfig
 from squad.development import Questions

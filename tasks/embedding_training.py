@@ -24,7 +24,8 @@ from bert.text import records
 from bert.text.sampler import Batch
 from bert.text.tokenization import Tokenizer
 from bert.training import fine_tuning, loop, prediction
-from bert.training.distributed import Communicator, on_rank_zero
+from bert.training.communicator import Communicator
+from bert.training.distributed import on_rank_zero
 from bert.training.step import Step
 from tasks import features, similarity
 from tasks.config import SCORED, TaskConfig, TaskData

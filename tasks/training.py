@@ -20,7 +20,8 @@ from bert.text.sampler import Batch
 from bert.text.tokenization import Tokenizer, tokenizer_for
 from bert.thresholds import DEFAULT, Tuned
 from bert.training import checkpoint, fine_tuning, loop, mirror, prediction, preflight
-from bert.training.distributed import Communicator, connect, on_rank_zero
+from bert.training.communicator import Communicator
+from bert.training.distributed import connect, on_rank_zero
 from bert.training.step import Step
 from tasks import features, inputs, thresholds
 from tasks.config import TaskConfig

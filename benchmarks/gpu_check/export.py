@@ -25,7 +25,7 @@ from bert.model.heads import TaskModel
 from bert.model.inference import InferenceEncoder
 from bert.pretraining import Pretraining
 from bert.text.sampler import Batch
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.optimizer import Optimizer
 from bert.training.step import Step
 from bert.training.task import Task

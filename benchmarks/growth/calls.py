@@ -80,7 +80,7 @@ def _memory(process: object) -> float:
 
 def save(run: str, megabytes: str) -> dict[str, float]:
     """A save, as the training loop does it, of this much state."""
-    from bert.training.distributed import Communicator
+    from bert.training.communicator import Communicator
     from bert.training.saver import Saver
 
     state = _state(megabytes)

@@ -27,7 +27,7 @@ from bert.core.ranges import Seed
 from bert.model.encoder import variables
 from bert.text import records, sampler, vocabulary
 from bert.training import checkpoint, loop, resume, schedule
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.evaluation import Evaluation
 from bert.training.task import Execution, Task
 

@@ -52,8 +52,8 @@ class Options:
     """sequences in a micro-batch"""
     tokens: Annotated[int, Range(16, 512)] = 128
     """tokens of a sequence"""
-    bucket_megabytes: Annotated[float, Range(0, 1e6)] = 0.0
-    """size of a bucket with overlap or a sharded optimizer; 0: the trainer's default"""
+    bucket_megabytes: tuple[Annotated[float, Range(0, 1e6)], ...] = (0.0,)
+    """sizes of a bucket with overlap or a sharded optimizer; 0: the trainer's default"""
     xla: cli.Switch = False
     """compile the step with XLA"""
     updates: Annotated[int, Range(1, 10_000)] = 3
@@ -116,6 +116,7 @@ class Trainer:
         return turn
 
     def _command(self, run: Path, ranks: int, way: str = "summed") -> list[str]:
+        way, megabytes = updates.of_name(way)
         overlap, compress, sharded = (str(setting).lower() for setting in WAYS[way])
         words = [*self.words, "--run.directory", str(run), "--batch.total", str(ranks * self.rows)]
         words += [
@@ -126,8 +127,8 @@ class Trainer:
             "--parallel.shard_optimizer",
             sharded,
         ]
-        if self.options.bucket_megabytes and "true" in (overlap, sharded):
-            words += ["--parallel.bucket_megabytes", str(self.options.bucket_megabytes)]
+        if megabytes:
+            words += ["--parallel.bucket_megabytes", str(megabytes)]
         return words
 
     def _train(self, commands: Sequence[Sequence[str]]) -> None:
@@ -156,7 +157,9 @@ def measure(options: Options, joined: Link, scratch: Path) -> Iterator[dict[str,
         for accumulation in options.accumulation:
             with tempfile.TemporaryDirectory(dir=scratch) as folder:
                 trainer = Trainer(options, joined, model, accumulation, Path(folder))
-                turns: dict[str, list[Turn]] = {way: [] for way in (ALONE, *options.ways)}
+                sizes = options.bucket_megabytes
+                ways = [updates.named(way, size) for way in options.ways for size in sizes]
+                turns: dict[str, list[Turn]] = {way: [] for way in (ALONE, *ways)}
                 for _ in range(options.turns):
                     for way, done in turns.items():
                         done.append(trainer.turn(way))

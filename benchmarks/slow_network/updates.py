@@ -28,7 +28,20 @@ WAYS = {  # overlap, compress, sharded
 }
 # The same way without overlap.
 PARTNER = {"overlap": "summed", "overlap+compress": "compress", "sharded+overlap": "sharded"}
+AT = " at "  # in the name of a way, before the size of its buckets
 TOLERANCE = {False: 1e-6, True: 2e-3}  # of losses, relative, against the first way; with gradients in float16 or not
+
+
+def named(way: str, megabytes: float) -> str:
+    """Return the name of a way with buckets of this size; 0: of the trainer's default. Only some ways have buckets."""
+    overlap, _, sharded = WAYS[way]
+    return f"{way}{AT}{megabytes:g} MB" if megabytes and (overlap or sharded) else way
+
+
+def of_name(name: str) -> tuple[str, float]:
+    """Return the way and the size of its buckets of such a name."""
+    way, _, size = name.removesuffix(" MB").partition(AT)
+    return way, float(size or 0)
 
 
 @dataclass(frozen=True)
@@ -90,18 +103,20 @@ def rows(setting: Setting, turns: Mapping[str, Sequence[Turn]]) -> list[dict[str
         row = {**vars(setting), "way": way, "update": medians[way], "compute": medians[ALONE]}
         row |= {"fastest": min(seconds[way]), "slowest": max(seconds[way])}
         row |= {"exposed": medians[way] - medians[ALONE], "scaling": medians[ALONE] / medians[way]}
-        if (partner := PARTNER.get(way)) in medians:
+        kind, _ = of_name(way)
+        if (partner := PARTNER.get(kind)) in medians:
             row["saved"] = medians[partner] - medians[way]
         row["sent"] = statistics.median(turn.sent for turn in turns[way])
-        measured.append(row | {"in_theory": ring_bytes(setting.parameters, *WAYS[way][1:])})
+        measured.append(row | {"in_theory": ring_bytes(setting.parameters, *WAYS[kind][1:])})
     return measured
 
 
 def _check_losses(ways: Sequence[str], turns: Mapping[str, Sequence[Turn]]) -> None:
     """Raise IntegrityError if a way of exchange does not give the losses of the first one."""
     first = turns[ways[0]][0].losses
+    in_float16 = {way: WAYS[of_name(way)[0]][1] for way in ways}
     for way in ways:
-        tolerance = TOLERANCE[WAYS[way][1] or WAYS[ways[0]][1]]
+        tolerance = TOLERANCE[in_float16[way] or in_float16[ways[0]]]
         for turn in turns[way]:
             for expected, loss in zip(first, turn.losses, strict=True):
                 if not abs(loss - expected) <= tolerance * abs(expected):

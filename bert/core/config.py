@@ -403,6 +403,8 @@ class RunConfig:
     """run directory; default: in the work folder, named after the recipe"""
     device: Literal["auto", "gpu", "cpu"] = field(default="auto", metadata=MAY_CHANGE)
     """device to compute on; auto takes a GPU if there is one"""
+    communicator: Literal["horovod", "tensorflow"] = field(default="horovod", metadata=MAY_CHANGE)
+    """what sums over several ranks: Horovod, or TensorFlow's own collectives, which need nothing to be built"""
     deterministic: bool = field(default=True, metadata=MAY_CHANGE)
     """on a GPU, use only kernels that always give the same bits; those of a CPU always do"""
     steps: CountOrNone = 0

@@ -14,7 +14,7 @@ from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.losses import Measure
 from bert.model.traversal import Groups
 from bert.text.sampler import Batch
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.task import Execution, Sums, Task, flat
 
 Each = Callable[[int, int], None]  # called when so many micro-batches are computed, of how many

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert.core.errors import IntegrityError
 from bert.hardware import graphs
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 
 
 def checksum(weights: Sequence[tf.Variable]) -> tf.Tensor:

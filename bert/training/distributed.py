@@ -1,17 +1,13 @@
-"""Communication between ranks: rank, size, all-reduce, broadcast. The only module that imports Horovod.
+"""Ranks connected, by Horovod or by TensorFlow's own collectives. The only module that imports Horovod.
 
 A single process needs no Horovod and runs the same code. Collectives run between compiled regions, because Horovod's
 operations cannot be part of an XLA cluster.
 """
 
-import contextlib
-import http.client
 import os
 import re
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from http import HTTPStatus
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -22,11 +18,12 @@ import tensorflow as tf
 from bert.core.config import ParallelConfig, RunConfig
 from bert.core.errors import UsageError, UserError
 from bert.hardware import devices, graphs, nvidia
-from bert.model.parts import WHOLE, Parts
+from bert.model.parts import Parts
+from bert.training import collectives
+from bert.training.communicator import Communicator, SeveralRanks, grid
 
 T = TypeVar("T")
 OVERLAP_THREADS = 4  # at least, in TensorFlow's pool for operations
-GRACE = 5.0  # seconds that waiting ranks have to report that they wait
 UNDIVIDED = ParallelConfig()
 # What Horovod, Gloo and NCCL say of a rank that has gone; another message is of this rank's own system.
 PEER_IS_LOST = re.compile(
@@ -35,106 +32,20 @@ PEER_IS_LOST = re.compile(
 LAUNCHERS = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
-class Communicator:
-    """A single process; also the interface of every communicator.
-
-    The ranks that hold the parts of one model are a group; the ranks that hold the same part of different replicas of
-    it are `replicas`. Both are communicators too. Without tensor parallelism a group is one rank.
-    """
-
-    rank = 0
-    size = 1
-    local_rank = 0
-    local_size = 1
-    device = devices.Device()
-    parts: Parts = WHOLE
-
-    @property
-    def replicas(self) -> "Communicator":
-        """Return the communicator of the ranks that have this rank's part of the model."""
-        return self
-
-    @property
-    def group(self) -> "Communicator":
-        """Return the communicator of the ranks that have the parts of this rank's replica of the model."""
-        return Communicator()
-
-    def reducer(self) -> str | None:
-        """Return what sums over the ranks: NCCL, MPI or Gloo; None in a single process."""
-        return None
-
-    def all_reduce(self, tensors: Sequence[tf.Tensor], num_fp16: int = 0) -> list[tf.Tensor]:
-        """Sum each tensor over the ranks in one fused collective; send the first `num_fp16` of them as float16."""
-        return list(tensors)
-
-    def reduce_in_graph(
-        self, tensors: Sequence[tf.Tensor], name: str, *, fp16: bool = False, scatter: bool = False
-    ) -> list[tf.Tensor]:
-        """Sum each tensor over the ranks in one fused collective, which starts when the last of them is computed.
-
-        Call it in a graph that XLA does not compile, and run that graph within `collective`. name: unique among the
-        collectives that may be under way at one time. scatter: return the rows of this rank only (`parts.share`).
-        """
-        return list(tensors)
-
-    def reduce_scatter(self, tensors: Sequence[tf.Tensor], *, fp16: bool = False) -> list[tf.Tensor]:
-        """Sum each tensor over the ranks; return the rows of this rank (`parts.share`)."""
-        return list(tensors)
-
-    def all_gather(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Return the rows of all ranks, one after the other, for each tensor."""
-        return [tf.identity(tensor) for tensor in tensors]
-
-    def broadcast(self, value: tf.Tensor) -> tf.Tensor:
-        """Return rank 0's value, which has the same shape on every rank."""
-        return value
-
-    @contextlib.contextmanager
-    def collective(self) -> Iterator[None]:
-        """Note the time, and raise UserError if a collective in the block fails.
-
-        Raise UsageError if no sum has worked before and no other rank has ended: it would fail again. (The gathering of
-        `gpus_of_their_own` comes first, and may not use NCCL.)
-        """
-        yield
-
-    def sums_over_parts(self) -> contextlib.AbstractContextManager[None]:
-        """Return the context of a forward or backward pass, which has sums over the parts of a divided model."""
-        return self.collective() if self.parts.count > 1 else contextlib.nullcontext()
-
-    def broadcast_variables(self, variables: Sequence[tf.Variable]) -> None:
-        """Assign rank 0's values on every rank."""
-
-    def broadcast_object(self, value: Any) -> Any:
-        """Return rank 0's value, which must be picklable, on every rank."""
-        return value
-
-    def start_timeline(self, path: Path) -> None:
-        """Start to record the collectives of all ranks in a file; a single process records nothing."""
-
-    def stop_timeline(self) -> None:
-        """Stop the record."""
-
-    def stalled_peers(self, seconds: float) -> str | None:
-        """Return a description of the ranks that this one has waited for so long, or None if it has not."""
-        return None
-
-
-class HorovodCommunicator(Communicator):
+class HorovodCommunicator(SeveralRanks):
     """Several ranks, through Horovod: all of them, or those of a process set."""
+
+    library = "Horovod"
 
     def __init__(self, hvd: ModuleType, ranks: Any = None, world: "HorovodCommunicator | None" = None) -> None:
         """ranks: a process set of this rank's; None: all ranks. world: the communicator of all, None for itself."""
         ranks = hvd.global_process_set if ranks is None else ranks
-        self._hvd, self._ranks, self._world = hvd, ranks, world or self
-        self._waiting_since: float | None = None
-        self._has_added = False  # a sum has worked: NCCL, MPI or Gloo is set up
+        super().__init__(world)
+        self._hvd, self._ranks = hvd, ranks
         self._programs: dict[Any, Any] = {}
         self._reductions = 0  # programs that add up, which all ranks make in one order
         self.rank, self.size = ranks.rank(), ranks.size()
         self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
-        self._replicas: Communicator = self
-        self._group = Communicator()
 
     def divide(self, replicas: Any, group: Any) -> None:
         """Note the process sets of this rank's part and of this rank's group; None: of one rank, or of all."""
@@ -184,13 +95,11 @@ class HorovodCommunicator(Communicator):
             self._programs[key] = graphs.function(program).get_concrete_function(specs)
         return list(self._programs[key](tensors))
 
-    @property
-    def replicas(self) -> Communicator:
-        return self._replicas
+    def failed(self, error: tf.errors.OpError) -> bool:
+        return isinstance(error, tf.errors.UnknownError)
 
-    @property
-    def group(self) -> Communicator:
-        return self._group
+    def lost_peer(self, error: tf.errors.OpError) -> bool:
+        return bool(PEER_IS_LOST.search(error.message))
 
     def reducer(self) -> str | None:
         if self.device.is_gpu and self._hvd.nccl_built():
@@ -237,48 +146,6 @@ class HorovodCommunicator(Communicator):
     def stop_timeline(self) -> None:
         self._hvd.stop_timeline()
 
-    @contextlib.contextmanager
-    def collective(self) -> Iterator[None]:
-        self._world._waiting_since = time.monotonic()
-        try:
-            yield
-        except tf.errors.UnknownError as error:
-            raise self._world._failure(error.message) from error
-        finally:
-            self._world._waiting_since = None
-
-    def _failure(self, message: str) -> UserError:
-        """Return the error of a collective that failed with this message."""
-        if PEER_IS_LOST.search(message):
-            return UserError(f"rank {self.rank}: another rank has ended (see its message); the same command resumes")
-        reason = message.split("\n\n")[-1].splitlines()[0]  # behind where the operation was made
-        reason = reason.split("}} ")[-1].split(" [Op:")[0]
-        failed = f"rank {self.rank}: a sum over the ranks failed: {reason}"
-        if self._has_added:
-            return UserError(f"{failed}; the same command resumes")
-        return UsageError(f"{failed}; see the messages of {self.reducer()}; NCCL_DEBUG=INFO shows more of NCCL's")
-
-    def stalled_peers(self, seconds: float) -> str | None:
-        since = self._waiting_since
-        return None if since is None or time.monotonic() - since < seconds else self._stalled()
-
-    def _stalled(self) -> str:
-        """Return the ranks that do not report that they wait too, at the rendezvous server of the launcher.
-
-        Ranks from 2 on only report, because too many readers would overload the server: they say "another rank".
-        """
-        try:
-            address = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
-            server = http.client.HTTPConnection(*address, timeout=GRACE)
-            _request(server, "PUT", self.rank)
-            time.sleep(GRACE if self.rank < 2 else 2 * GRACE)
-            if self.rank > 1:
-                return "another rank"
-            stalled = [str(rank) for rank in range(self.size) if _request(server, "GET", rank) == HTTPStatus.NOT_FOUND]
-        except (KeyError, OSError, http.client.HTTPException):
-            stalled = []  # other launchers have no such server
-        return f"rank {', '.join(stalled)}" if stalled else "another rank"
-
 
 def _start_horovod(run: RunConfig, size: int, tensor: int) -> HorovodCommunicator:
     """Initialise Horovod for `size` ranks; each `tensor` neighbouring ones are a group that holds one model.
@@ -296,9 +163,12 @@ def _start_horovod(run: RunConfig, size: int, tensor: int) -> HorovodCommunicato
     try:
         import horovod.tensorflow as hvd
     except ImportError as error:
-        raise UsageError(f"several ranks need Horovod, which cannot be imported ({error}); run make setup") from error
+        raise UsageError(
+            f"several ranks need Horovod, which cannot be imported ({error}); run make setup, or give "
+            "--run.communicator tensorflow"
+        ) from error
     # Horovod takes process sets that it learns of later too, but then asks all ranks for new ones in every cycle.
-    replicas, groups = _grid(size, tensor)
+    replicas, groups = grid(size, tensor)
     sets = {tuple(ranks): hvd.ProcessSet(ranks) for ranks in (*replicas, *groups) if 1 < len(ranks) < size}
     hvd.init(process_sets=list(sets.values()))
     if hvd.size() == 1:  # started by another launcher than horovodrun, and built without MPI
@@ -311,20 +181,6 @@ def _start_horovod(run: RunConfig, size: int, tensor: int) -> HorovodCommunicato
         of_this_rank = [next(ranks for ranks in sort if comm.rank in ranks) for sort in (replicas, groups)]
         comm.divide(*(sets.get(tuple(ranks)) for ranks in of_this_rank))
     return comm
-
-
-def _grid(size: int, tensor: int) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the ranks that hold each part of the model, and the ranks of each group."""
-    replicas = [list(range(part, size, tensor)) for part in range(tensor)]
-    groups = [list(range(first, first + tensor)) for first in range(0, size, tensor)]
-    return replicas, groups
-
-
-def _request(server: http.client.HTTPConnection, method: str, rank: int) -> int:
-    server.request(method, f"/waited/{rank}", body=b"yes" if method == "PUT" else None)
-    response = server.getresponse()
-    response.read()
-    return response.status
 
 
 def connect(run: RunConfig, parallel: ParallelConfig = UNDIVIDED) -> Communicator:
@@ -344,7 +200,10 @@ def connect(run: RunConfig, parallel: ParallelConfig = UNDIVIDED) -> Communicato
         # A collective waits for a free thread of this pool before it starts. A rank with one core has one thread, which
         # computes until the backward pass ends.
         tf.config.threading.set_inter_op_parallelism_threads(max(OVERLAP_THREADS, len(os.sched_getaffinity(0))))
-    comm = _start_horovod(run, size, parallel.tensor) if size > 1 else Communicator()
+    comm = Communicator()
+    if size > 1:
+        by_horovod = run.communicator == "horovod"
+        comm = _start_horovod(run, size, parallel.tensor) if by_horovod else collectives.join(size, parallel.tensor)
     comm.device = devices.choose(
         run.device,
         flag="--run.device",
@@ -352,6 +211,7 @@ def connect(run: RunConfig, parallel: ParallelConfig = UNDIVIDED) -> Communicato
         local_size=comm.local_size,
         deterministic=run.deterministic,
     )
+    comm.start()
     gpus_of_their_own(comm)
     # Horovod takes its fusion buffer, 128 MiB of the device, at the first sum of several tensors, and keeps it. If that
     # came after the first forward pass, it would come out of the memory that the next one needs.

@@ -17,7 +17,7 @@ from bert.hardware import graphs
 from bert.model.fused_ops import sum_of_squares
 from bert.model.parts import axis_of
 from bert.training.buckets import Buckets, bucket_by_bucket
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.division import DividedVariable, State
 from bert.training.guard import UpdateGuard
 from bert.training.optimizer import Optimizer, Updater, trust_ratio_of_squares

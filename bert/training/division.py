@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert.core import files
 from bert.core.errors import IntegrityError, UserError
 from bert.model.parts import axis_of, share
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 
 
 class Bundle(NamedTuple):

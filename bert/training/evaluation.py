@@ -9,7 +9,7 @@ from bert.core.progress import Progress
 from bert.model.dropout import DropoutRng
 from bert.model.losses import Measure
 from bert.text.sampler import Batch
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.task import Execution, Sums, Task, flat, means
 
 

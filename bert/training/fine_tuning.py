@@ -10,7 +10,7 @@ from bert.core.config import RUN_SETTINGS, FineTuneConfig, ModelConfig
 from bert.core.errors import UsageError
 from bert.text import vocabulary
 from bert.training import checkpoint, mirror
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 
 C = TypeVar("C", bound=FineTuneConfig)
 

@@ -42,7 +42,7 @@ from bert.training import (
     schedule,
     selection,
 )
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.distributed_optimizer import optimizer_for
 from bert.training.division import is_divided
 from bert.training.evaluation import without_figures
@@ -434,7 +434,7 @@ def _start_line(config: TrainConfig, comm: Communicator) -> str:
     parts.append(f"{batch.accumulation(replicas)} x {batch.per_device} sequences per {holder} and update")
     if (reducer := comm.reducer()) and replicas > 1:
         kind = "float16" if precision.compress else "float32"
-        parts.append(f"gradients of {replicas} {holder}s summed in {kind} by Horovod with {reducer}")
+        parts.append(f"gradients of {replicas} {holder}s summed in {kind} by {comm.library} with {reducer}")
         parts += ["during the backward pass"] if config.parallel.overlap else []
         parts += ["sharded optimizer"] if config.parallel.shard_optimizer else []
     return f"device: {'; '.join(parts)}"

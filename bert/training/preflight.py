@@ -19,7 +19,7 @@ from bert.hardware import graphs
 from bert.model import cost
 from bert.model.attention import attend, scale
 from bert.model.encoder import TokenBatch
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.division import State
 
 CHECKPOINTS = 2  # that must fit on the disk: one is written before an older one is removed

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from bert.core.config import RunConfig
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 
 UPDATES = 5
 

@@ -6,7 +6,7 @@ from typing import Protocol
 import tensorflow as tf
 
 from bert.training.buckets import Buckets, bucket_by_bucket
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 
 Tensors = Sequence[tf.Tensor]
 

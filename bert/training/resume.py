@@ -13,7 +13,7 @@ from bert.core.manifest import Manifest
 from bert.text import byte_bpe, rules, tokenizer_kind, vocabulary
 from bert.text.vocabulary import rules_of
 from bert.training import checkpoint, division, length, preflight
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.division import State
 
 OFFSET = "run/sample_offset"  # in the state: updates whose samples rollbacks left out

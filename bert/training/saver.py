@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from bert.core.errors import UserError
 from bert.training import checkpoint, description
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.division import State, is_divided, own_pieces
 
 SMALL = 256 << 20  # bytes that may be in memory twice, so that no update waits for a small checkpoint

@@ -15,7 +15,7 @@ from bert.model.dropout import DropoutRng
 from bert.text.sampler import Batch
 from bert.training.accumulation import Accumulator, Each, untold
 from bert.training.buckets import of_weights
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.division import State, divided_weights
 from bert.training.evaluation import Evaluation, sum_over_ranks
 from bert.training.guard import UpdateGuard

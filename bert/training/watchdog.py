@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 
 
 @contextlib.contextmanager

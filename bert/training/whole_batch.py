@@ -17,7 +17,7 @@ from bert.hardware import graphs
 from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.losses import Measure
 from bert.text.sampler import Batch
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.task import Execution, WholeBatchTask
 
 Losses = Callable[[tf.Tensor, Batch], tuple[tf.Tensor, tf.Tensor]]  # as WholeBatchTask has it

@@ -20,7 +20,7 @@ from bert.pretraining import Pretraining
 from bert.recipes import choose
 from bert.text.records import Dataset
 from bert.text.sampler import BatchSampler
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.optimizer import Optimizer
 from bert.training.step import Step
 

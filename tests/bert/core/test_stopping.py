@@ -14,7 +14,7 @@ import pytest
 
 from bert.core.errors import Stopped
 from bert.core.stopping import STOP_SIGNALS, before_the_run, stops
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.watchdog import watchdog
 from tests.conftest import ROOT
 from tests.training import command, errors

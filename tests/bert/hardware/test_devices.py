@@ -183,7 +183,7 @@ from bert.text import sampler
 from bert.training import accumulation
 from bert.core.config import BatchConfig
 from bert.text.records import Dataset
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 config = BatchConfig(total=6, per_device=3)
 for pack, group in ((False, 0), (True, 0), (False, 2)):
     config = BatchConfig(total=6, per_device=3, pack=pack, bucket_by_length=group)

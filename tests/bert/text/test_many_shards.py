@@ -19,7 +19,7 @@ from bert.core.manifest import Manifest
 from bert.recipes import RECIPES
 from bert.text import records
 from bert.training import loop
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from tests.training import write_dataset
 
 FEW, MANY, SAMPLES = 5, 137, 548

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert.core.errors import ResourceError, UserError
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 
 
 class Ranks(Communicator):

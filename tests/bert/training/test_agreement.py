@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert.core.errors import IntegrityError
 from bert.training import agreement
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from tests.training import checkpoints, errors, pretrain
 
 

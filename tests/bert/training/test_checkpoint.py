@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert.core import files
 from bert.core.errors import ResourceError
 from bert.training import checkpoint, saver
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.saver import Saver
 
 
@@ -118,7 +118,7 @@ PEAK = """
 import resource, sys
 from pathlib import Path
 import tensorflow as tf
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.saver import Saver
 
 def peak():

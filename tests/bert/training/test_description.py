@@ -24,7 +24,7 @@ from bert.pretraining import PretrainingModel
 from bert.runs import Run
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint, description, fine_tuning, resume
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.saver import Saver
 from squad import model as questions
 from squad.model import AnswerSpans

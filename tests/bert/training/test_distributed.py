@@ -12,7 +12,8 @@ import tensorflow as tf
 from bert.core.config import ParallelConfig, RunConfig
 from bert.core.errors import UsageError, UserError
 from bert.training import distributed
-from bert.training.distributed import Communicator, HorovodCommunicator, connect
+from bert.training.communicator import Communicator
+from bert.training.distributed import HorovodCommunicator, connect
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from bert.pretraining import Pretraining
 from bert.text.records import Dataset
 from bert.text.sampler import Batch, BatchSampler
 from bert.training import loss_scale
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.guard import UpdateGuard
 from bert.training.optimizer import Optimizer
 from bert.training.step import Step

@@ -14,7 +14,7 @@ from bert.model.encoder import variables
 from bert.pretraining import Pretraining
 from bert.text.packing import pack
 from bert.text.sampler import Batch
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.optimizer import Optimizer, learns
 from bert.training.segments import Boundaries, Gradients
 from bert.training.step import Step

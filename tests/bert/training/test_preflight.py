@@ -14,7 +14,7 @@ from bert.hardware.devices import Device
 from bert.model import cost
 from bert.model.parts import Parts
 from bert.training import preflight
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from tests.bert.training.ranks import Ranks, as_ranks
 
 PLAIN, SHARDED = ParallelConfig(), ParallelConfig(shard_optimizer=True)

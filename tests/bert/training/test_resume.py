@@ -22,7 +22,7 @@ from bert.pretraining import Pretraining, PretrainingModel
 from bert.text import rules
 from bert.text.records import Dataset
 from bert.training import checkpoint, loop, resume
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from squad.model import AnswerSpans
 from tests.bert.training.imports import Bare, Values, export_and_import, write_run
 from tests.bert.training.ranks import Ranks, as_ranks

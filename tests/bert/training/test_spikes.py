@@ -14,7 +14,7 @@ from bert.text import sampler
 from bert.text.records import Dataset
 from bert.text.sampler import Batch
 from bert.training import checkpoint, loop, spikes
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.guard import UpdateGuard
 
 TOTAL, STEPS, SAVED, SPIKE, SEED = 6, 60, 40, 47, 5

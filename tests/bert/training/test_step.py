@@ -18,7 +18,7 @@ from bert.pretraining import Pretraining
 from bert.text.records import Dataset
 from bert.text.sampler import Batch, BatchSampler
 from bert.training.accumulation import shapes
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.optimizer import Optimizer, learns
 from bert.training.step import Step
 from tests.training import ROOT
@@ -148,7 +148,7 @@ from pathlib import Path
 from bert.text.sampler import BatchSampler
 from bert.core.config import BatchConfig, ModelConfig, PrecisionConfig
 from bert.text.records import Dataset
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from tests.bert.training.test_step import close, updated
 data = Dataset(Path(sys.argv[1]), "train")
 batches = BatchSampler(data, BatchConfig(total=12, per_device=3), seed=1).read(0)

@@ -13,7 +13,7 @@ from bert.core.config import ModelConfig, OptimizerConfig, PrecisionConfig, RunC
 from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.encoder import variables
 from bert.text.sampler import Batch
-from bert.training.distributed import Communicator
+from bert.training.communicator import Communicator
 from bert.training.optimizer import Optimizer
 from bert.training.step import Step
 from bert.training.task import Execution
