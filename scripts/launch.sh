@@ -12,6 +12,8 @@
 #   --bind                        each rank on its share of the cores beside its GPU
 #   --dry-run                     print the settings and the command
 #
+# Without horovodrun, which an environment without Horovod lacks, the ranks are on this machine.
+#
 # The exit status is the failing rank's. An error that all ranks report is printed once, without horovodrun's
 # traceback. Each rank gets its share of the cores. SIGTERM, SIGINT (Ctrl-C), SIGHUP and SIGUSR1 reach the ranks, which
 # save and end with 75; a second signal ends them at once. Standard output and standard error stay apart.

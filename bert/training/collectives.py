@@ -43,6 +43,7 @@ LOOK_EVERY = 1.0  # seconds between two looks at the other ranks
 ANSWER = 5.0  # seconds that a rank has to answer one
 LEAVE = 2.0  # seconds that a rank which ends waits for the others to have received what it sent
 SIOCGIFADDR = 0x8915  # of ioctl: the address of an interface (linux/sockios.h)
+SPREAD = 1_000_003  # a prime; gives each shape a number of its own, but for chance
 WORLD = 1  # TensorFlow's key of the group of all ranks
 
 
@@ -156,8 +157,13 @@ class TensorFlowCommunicator(SeveralRanks):
         return self._group._reduce(x, name)
 
     def _reduce(self, x: tf.Tensor, name: str) -> tf.Tensor:
+        # TensorFlow keeps the shape with the key. That of a layer's state differs between batches.
+        options = self._options(name)
+        powers = tf.constant([SPREAD**axis % (1 << 31) for axis in range(len(x.shape))], tf.int32)
+        key = options["instance_key"] + tf.reduce_sum(tf.shape(x) * powers)
+        options["instance_key"] = tf.bitwise.bitwise_and(key, tf.int32.max)
         return tf.raw_ops.CollectiveReduceV2(
-            input=x, ordering_token=self._ordered(), merge_op="Add", final_op="Id", **self._options(name)
+            input=x, ordering_token=self._ordered(), merge_op="Add", final_op="Id", **options
         )
 
     def _sum(self, tensors: Sequence[tf.Tensor], name: str, fp16: bool = False) -> list[tf.Tensor]:

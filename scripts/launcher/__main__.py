@@ -8,6 +8,7 @@ import sys
 
 import binding
 import command_line
+import here
 import processes
 import runners
 import settings
@@ -19,6 +20,7 @@ COMMANDS = {
     "slurm": slurm.run,
     "phases": slurm.phases,
     "rank": processes.rank,
+    "here": here.run,
     "run": processes.replace,
     "bind": binding.main,
     "in-venv": processes.replace,

@@ -1,4 +1,4 @@
-"""What Gloo has to know of a rank: its place among SLURM's tasks, for which Horovod has no launcher; its interface."""
+"""What Gloo has to know of a rank: its place, where horovodrun does not tell it; its interface."""
 
 import fcntl
 import os
@@ -8,6 +8,7 @@ import struct
 import settings
 
 INTERFACES = "BERT_INTERFACES"  # those that the user named, in order; hosts may have different ones
+Place = tuple[int, int]  # a rank's number, and how many there are
 SIOCGIFADDR = 0x8915  # of ioctl: the address of an interface (linux/sockios.h)
 
 
@@ -18,23 +19,22 @@ def meet_by_gloo(port: str) -> None:
     # The ranks with the same number on their nodes, in the order of the nodes.
     across = [node for node, ranks in enumerate(on_nodes) if ranks > local_rank]
     server = os.environ["SLURM_LAUNCH_NODE_IPADDR"]  # where srun runs
-    values = {
-        "HOROVOD_RANK": os.environ["SLURM_PROCID"],
-        "HOROVOD_SIZE": str(sum(on_nodes)),
-        "HOROVOD_LOCAL_RANK": str(local_rank),
-        "HOROVOD_LOCAL_SIZE": str(on_nodes[here]),
-        "HOROVOD_CROSS_RANK": str(across.index(here)),
-        "HOROVOD_CROSS_SIZE": str(len(across)),
-        "HOROVOD_HOSTNAME": os.environ.get("SLURMD_NODENAME", socket.gethostname()),
-        "HOROVOD_CONTROLLER": "gloo",
-        "HOROVOD_CPU_OPERATIONS": "gloo",
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": server,
-        "HOROVOD_GLOO_RENDEZVOUS_PORT": port,
-    }
-    os.environ.update(values)
+    all_ranks = int(os.environ["SLURM_PROCID"]), sum(on_nodes)
+    across_nodes = across.index(here), len(across)
+    name = os.environ.get("SLURMD_NODENAME", socket.gethostname())
+    os.environ.update(by_gloo(all_ranks, (local_rank, on_nodes[here]), across_nodes, name, server, port))
     # Without a name Gloo takes the address that the host's own name has, which on many systems is 127.0.1.1.
     if interface := interface_towards(server, int(port)):
         settings.set_defaults(HOROVOD_GLOO_IFACE=interface, NCCL_SOCKET_IFNAME=interface)
+
+
+def by_gloo(all_ranks: Place, local: Place, across: Place, host: str, server: str, port: str) -> dict[str, str]:
+    """Return the variables of a rank: its number and how many there are, in all, on its host and across hosts."""
+    places = {"": all_ranks, "LOCAL_": local, "CROSS_": across}
+    variables = {f"HOROVOD_{kind}RANK": str(number) for kind, (number, _) in places.items()}
+    variables |= {f"HOROVOD_{kind}SIZE": str(count) for kind, (_, count) in places.items()}
+    variables |= {"HOROVOD_HOSTNAME": host, "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
+    return variables | {"HOROVOD_GLOO_RENDEZVOUS_ADDR": server, "HOROVOD_GLOO_RENDEZVOUS_PORT": port}
 
 
 def own_interface() -> str:

@@ -15,7 +15,7 @@ import supervisor
 
 OWN = ("-np", "-H", "--ssh-port", "--network-interfaces", "-x")
 LAUNCHER = str(settings.SCRIPTS / "launcher.sh")
-BIND, RANK = [LAUNCHER, "bind"], [LAUNCHER, "rank"]
+BIND, RANK, HERE = [LAUNCHER, "bind"], [LAUNCHER, "rank"], [LAUNCHER, "here"]
 
 # Up to MOST_BY_GLOO ranks launch.sh waits long enough for all of them: at the start each asks for every other one, and
 # ranks that share few cores come one after the other (docs/launch.md has figures).
@@ -25,7 +25,7 @@ MOST_BY_GLOO = 64
 
 
 def launch(words: Sequence[str]) -> NoReturn:
-    """Run ranks by horovodrun."""
+    """Run ranks by horovodrun; on this host also without it, where there is none."""
     options = command_line.parse("launch.sh", OWN, words)
     wait_for_all(command_line.number_of_ranks("launch.sh", options))
     runner = ["horovodrun", "-np", options.values.get("-np", ""), "--disable-cache"]
@@ -82,6 +82,9 @@ def mpirun(words: Sequence[str]) -> NoReturn:
 def _start(script: str, options: command_line.Options, runner: Sequence[str], by_gloo: bool) -> NoReturn:
     """Run the ranks by the command that takes theirs behind it; a single one on this host without it."""
     ranks = command_line.number_of_ranks(script, options)
+    number = supervisor.HOROVODRUN
+    if by_gloo and not options.values.get("-H") and not shutil.which(runner[0]):  # an environment without Horovod
+        runner, number = [*HERE, str(ranks)], supervisor.UNNUMBERED
     extra = command_line.passed_names(script, options)
     alone = ranks == 1 and not options.values.get("-H")
     command = [*([] if alone else runner), *(BIND if options.bind else []), *([] if alone else RANK), *options.command]
@@ -94,7 +97,7 @@ def _start(script: str, options: command_line.Options, runner: Sequence[str], by
         command_line.fail(script, f"no {command[0]} here: make setup installs horovodrun, and an MPI brings mpirun")
     if alone:
         processes.replace(command)
-    supervisor.supervise(ranks, command, extra, by_gloo)
+    supervisor.supervise(ranks, command, extra, by_gloo, number)
 
 
 def require_mpi(script: str) -> None:

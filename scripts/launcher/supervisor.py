@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # The rank in front of a line of horovodrun's; in front of each piece of Open MPI's, with a space from version 5 on.
 HOROVODRUN = re.compile(rb"\[[0-9]+\]<std(?:out|err)>:")
+UNNUMBERED = re.compile(b"")  # of `here`
 SRUN = re.compile(rb" *[0-9]+: ")  # with --label
 OPEN_MPI = re.compile(rb"(\[[0-9]+,[0-9]+\]<std(?:out|err)>:)")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
@@ -243,12 +244,14 @@ def explain_if_killed() -> Iterator[None]:
         os.waitpid(child, 0)
 
 
-def supervise(ranks: int, command: Sequence[str], extra: Sequence[str], by_gloo: bool) -> NoReturn:
+def supervise(
+    ranks: int, command: Sequence[str], extra: Sequence[str], by_gloo: bool, number: re.Pattern[bytes] = HOROVODRUN
+) -> NoReturn:
     """Run the command that starts the ranks; end with the status of the rank that failed.
 
-    extra: names of variables. by_gloo: as `Supervisor.run` has it.
+    extra, number: as `Supervisor` has them. by_gloo: as `Supervisor.run` has it.
     """
     with explain_if_killed():
-        status = Supervisor(ranks, extra).run(command, by_gloo)
+        status = Supervisor(ranks, extra, number).run(command, by_gloo)
     sys.stdout.flush()
     sys.exit(status)

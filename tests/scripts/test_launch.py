@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -128,6 +129,25 @@ def test_the_threads_of_one_rank_can_be_set(environment: dict[str, str]) -> None
 def test_one_rank_runs_without_horovodrun(environment: dict[str, str]) -> None:
     shown = launch("-np", "1", "--", "sh", "-c", "echo out; echo rank=$HOROVOD_RANK >&2; exit 3", env=environment)
     assert (shown.returncode, shown.stdout, shown.stderr) == (3, "out\n", "rank=\n")
+
+
+def test_ranks_of_this_host_run_where_there_is_no_horovodrun(clean: dict[str, str], tmp_path: Path) -> None:
+    env = clean | {"VENV": str(tmp_path), "PATH": os.defpath}
+
+    def ranks(code: str) -> tuple[int, list[str], str]:
+        began = time.monotonic()
+        done = launch("-np", "2", "--", "sh", "-c", code, env=env)
+        assert time.monotonic() - began < 15
+        return done.returncode, sorted(done.stdout.splitlines()), done.stderr
+
+    told = "echo $HOROVOD_RANK of $HOROVOD_SIZE, $HOROVOD_LOCAL_RANK of $HOROVOD_LOCAL_SIZE on $HOROVOD_HOSTNAME"
+    host = os.uname().nodename
+    assert ranks(told) == (0, [f"0 of 2, 0 of 2 on {host}", f"1 of 2, 1 of 2 on {host}"], "")
+    others_wait = "[ $HOROVOD_RANK = 1 ] || exec sleep 99;"
+    assert ranks(f"{others_wait} echo error: no data >&2; exit 3") == (3, [], "error: no data\n")
+    assert ranks(f"{others_wait} sleep 1; kill -9 $$")[:2] == (137, [])
+    there = launch("-np", "2", "-H", "a:2", "--", "true", env=env)
+    assert there.returncode == 2 and "no horovodrun here" in there.stderr
 
 
 def test_the_cores_are_shared_among_the_ranks(environment: dict[str, str]) -> None:

@@ -1,0 +1,56 @@
+"""Several ranks on this host without horovodrun, which an environment without Horovod lacks."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+import place
+import processes
+
+GRACE = 5.0  # seconds that ranks have to end when another one has failed, as horovodrun gives them
+LOOPBACK = "127.0.0.1"
+
+
+def run(words: Sequence[str]) -> NoReturn:
+    """Run `N COMMAND...`: the command N times, as ranks. When one fails, end the others; end with its status."""
+    count, command = int(words[0]), words[1:]
+    ranks: list[subprocess.Popen[bytes]] = []
+
+    def stop(*_: int | FrameType | None) -> None:
+        _end(ranks)
+        sys.exit(128 + signal.SIGTERM)
+
+    processes.handle((signal.SIGTERM,), stop)
+    host, port = processes.host(), os.environ[processes.RENDEZVOUS]
+    for number in range(count):
+        own = number, count
+        variables = os.environ | place.by_gloo(own, own, (0, 1), host, LOOPBACK, port) | {"HOROVOD_GLOO_IFACE": "lo"}
+        # The kernel ends it when this process is killed. A group of its own has all that it starts.
+        line = ["setpriv", "--pdeathsig", "TERM", *command]
+        ranks.append(processes.start(line, env=variables, process_group=0))
+    failed: list[subprocess.Popen[bytes]] = []
+    running = True
+    while running and not failed:
+        time.sleep(0.05)
+        running = None in [rank.poll() for rank in ranks]
+        failed = [rank for rank in ranks if rank.returncode]
+    _end(ranks)
+    sys.exit(processes.status_of(failed[0]) if failed else 0)
+
+
+def _end(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Ask the ranks that still run to end, and kill those that do not."""
+    for rank in ranks:
+        rank.terminate()
+    deadline = time.monotonic() + GRACE
+    for rank in ranks:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            rank.wait(max(0.0, deadline - time.monotonic()))
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(rank.pid, signal.SIGKILL)
