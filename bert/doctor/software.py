@@ -219,7 +219,8 @@ def check_horovod(software: SoftwareInfo, gpu_info: GpuInfo) -> Iterator[Finding
         reason = report["error"].splitlines()[0] if report else software.problem or "the probe gave no answer"
         level: Level = "error" if gpus > 1 else "warning"
         remedy = GPU_SETUP if gpus else SETUP
-        yield Finding("Horovod", level, f"not usable, so training has one rank only ({reason})", remedy)
+        message = f"not usable, so several ranks need --run.communicator tensorflow ({reason})"
+        yield Finding("Horovod", level, message, remedy)
         return
     backends = [label for name, label in (("nccl", "NCCL"), ("gloo", "Gloo"), ("mpi", "MPI")) if report.get(name)]
     summary = f"{report['version']} with {', '.join(backends) or 'no backend'}; loads with this TensorFlow"

@@ -59,6 +59,12 @@ def test_one_gpu_needs_no_nccl_and_eight_do(dgx: FakeMachine) -> None:
     assert problems(dgx.findings()) == []
 
 
+def test_without_horovod_ranks_need_the_other_communicator(dgx: FakeMachine) -> None:
+    dgx.facts["frameworks"]["horovod"] = {"error": "ModuleNotFoundError: No module named 'horovod'"}
+    finding = about(dgx.findings(), "Horovod")
+    assert finding.level == "error" and "need --run.communicator tensorflow (ModuleNotFoundError" in finding.message
+
+
 def test_a_horovod_whose_kernels_cannot_run_here(dgx: FakeMachine) -> None:
     horovod = dgx.facts["frameworks"]["horovod"]
     horovod["built_with"]["cuda"] = "13.0.88"

@@ -12,6 +12,7 @@ import tensorflow as tf
 from bert.core.config import ParallelConfig, RunConfig
 from bert.core.errors import UsageError, UserError
 from bert.training import distributed
+from bert.training.collectives import TensorFlowCommunicator
 from bert.training.communicator import Communicator
 from bert.training.distributed import HorovodCommunicator, connect
 
@@ -60,9 +61,14 @@ def test_overlap_has_threads_for_its_collectives_however_few_cores_there_are(mon
     assert len(asked) == 1 and asked[0] >= distributed.OVERLAP_THREADS
 
 
-def test_both_kinds_have_the_same_interface() -> None:
+@pytest.mark.parametrize(
+    ("kind", "inherited"),
+    [(HorovodCommunicator, {"start"}), (TensorFlowCommunicator, {"start_timeline", "stop_timeline"})],
+)
+def test_all_kinds_have_the_same_interface(kind: type[Communicator], inherited: set[str]) -> None:
     public = {name for name in vars(Communicator) if not name.startswith("_") and callable(getattr(Communicator, name))}
-    assert public - {"sums_over_parts"} <= set(vars(HorovodCommunicator))  # this one is made of another
+    left = {name for name in public if getattr(kind, name) is getattr(Communicator, name)}
+    assert left - {"sums_over_parts"} == inherited  # this one is made of another
 
 
 OPERATION = "{{function_node __wrapped__HorovodBroadcast_device_/job:localhost}} "
