@@ -105,6 +105,15 @@ def test_ways_that_give_other_losses_are_refused() -> None:
             updates.rows(SETTING, turns(overlap=[7.0, loss]))
 
 
+def test_a_size_of_buckets_is_part_of_the_name_of_ways_that_have_buckets() -> None:
+    assert [updates.named(way, 2.5) for way in ("compress", "overlap")] == ["compress", "overlap at 2.5 MB"]
+    assert updates.named("sharded", 0) == "sharded"
+    assert [updates.of_name(name) for name in ("overlap at 2.5 MB", "summed")] == [("overlap", 2.5), ("summed", 0)]
+    measured = turns()
+    measured["overlap at 2.5 MB"] = measured.pop("overlap")
+    assert updates.rows(SETTING, measured)[1]["saved"] == 5.0
+
+
 def test_a_wrong_way_is_one_line() -> None:
     with pytest.raises(UsageError, match="--ways quick: one of summed"):
         command.Options(ways=("quick",))
@@ -174,7 +183,7 @@ def test_the_command_measures_pretraining_on_two_hosts(tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     _, *rows = [json.loads(text) for text in (tmp_path / "updates.jsonl").read_text().splitlines()]
-    assert [row["way"] for row in rows] == ["summed", "overlap"]
+    assert [row["way"] for row in rows] == ["summed", "overlap at 0.7 MB"]
     bytes_of_gradients = 4 * cost.parameters(cases.MODELS["tiny"])
     for row in rows:
         assert row["in_theory"] == bytes_of_gradients  # 2 ranks: half of them twice

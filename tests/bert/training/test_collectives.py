@@ -32,7 +32,7 @@ WAYS = {  # flags, and the number of ranks
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.float16, np.uint8, np.bool_, np.int32])
 @pytest.mark.parametrize("shape", [(7, 3), (5,), (), (0, 2)])
 def test_any_type_travels_as_float32_with_its_bits(dtype: type, shape: tuple[int, ...]) -> None:
-    value = np.random.default_rng(3).integers(0, 250, shape).astype(dtype)
+    value: np.ndarray = np.random.default_rng(3).integers(0, 250, shape).astype(dtype)
     flat = collectives._to_floats(tf.constant(value))
     assert flat.dtype == tf.float32 and flat.shape == [-(-value.nbytes // 4)]
     back = collectives._from_floats(tf.concat([flat, flat], 0)[: flat.shape[0]], tf.as_dtype(dtype), value.shape)
@@ -127,7 +127,7 @@ def test_three_ranks_without_horovod_compute_what_numpy_does(tmp_path: Path) -> 
     # An environment without horovodrun, and a proxy that nobody runs, which gRPC would ask for the other ranks.
     path = ":".join(place for place in os.environ["PATH"].split(":") if not Path(place, "horovodrun").exists())
     hidden = {"PATH": path, "VENV": str(tmp_path), "http_proxy": "http://127.0.0.1:9", "PYTHONPATH": str(ROOT)}
-    line = [ROOT / "scripts/launch.sh", "-np", "3", "--", sys.executable, program]
+    line = [str(ROOT / "scripts/launch.sh"), "-np", "3", "--", sys.executable, str(program)]
     done = subprocess.run(line, env=os.environ | hidden, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert sorted(re.findall("rank . agrees", done.stderr)) == [f"rank {rank} agrees" for rank in range(3)]
