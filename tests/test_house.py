@@ -144,6 +144,12 @@ for name in sys.argv[1:]:
     assert done.stdout == ""
 
 
+def test_only_a_tokenizer_in_a_graph_needs_tensorflow_text() -> None:
+    imports = re.compile(r"^\s*(import|from) tensorflow_text\b|import_module\(.tensorflow_text", re.MULTILINE)
+    found = [named(path) for path in modules() if imports.search(path.read_text(encoding="utf-8"))]
+    assert found == ["bert/export/tokenizer.py"]  # tests/bert/export/test_tokenizer.py hides it there
+
+
 def test_help_and_wrong_flags_are_answered_without_tensorflow() -> None:
     commands = [
         named(path).removesuffix(".py").replace("/", ".")
