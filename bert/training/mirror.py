@@ -21,7 +21,8 @@ from bert.core.config import RunConfig
 from bert.core.errors import InputError, IntegrityError, Stopped, UsageError, UserError
 from bert.core.object_store import Place
 from bert.training import checkpoint, selection
-from bert.training.distributed import Communicator, on_rank_zero
+from bert.training.communicator import Communicator
+from bert.training.distributed import on_rank_zero
 
 EVERY = 2.0  # seconds between looks for a new checkpoint
 LOGS_EVERY = 60.0  # seconds between sends of logs that have grown
