@@ -16,6 +16,7 @@ from bert.core.errors import InputError
 Pool = Literal["auto", "mean", "cls", "max", "none"]  # as it is asked for
 POOLS = ("mean", "cls", "max")
 KEY = "embedding"
+SHORTEST = 1e-12  # by which an embedding of length 0 is divided, as in PyTorch's normalize
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,9 @@ class Kind:
     """what serves it as a SavedModel, as `module`; or the command that exports it instead, such as squad.export"""
     command: str = "tasks.train"
     """the command that trains it"""
+    scores: str
+    """what gives its scores, the one that counts first, of a run, of labelled data as its command reads it, and of a
+    function of ids, mask and segments [B, T] that gives its outputs; as `module`"""
     python: str
     """what `bert.load` gives for it, made of an opened run and bert.api.Settings; as `module`"""
     meaning: str
@@ -70,6 +73,7 @@ _ROWS = (
         logits=("start_logits", "end_logits"),
         export="squad.export",
         command="squad.train",
+        scores="squad.development:scores",
         python="squad.api:Answering",
         meaning="first and last token of the answer in a passage",
         limits="An answer is a part of the given text. Whether the text is true is not checked.",
@@ -84,6 +88,7 @@ _ROWS = (
         pooled=True,
         number=True,
         export="bert.export.texts:Classifying",
+        scores="tasks.scoring:scores",
         python="tasks.api:Classifying",
         meaning="class of a text, or of a pair of texts",
         limits="It gives one of its classes, or a number, to any text, also to one unlike those of its data.",
@@ -98,6 +103,7 @@ _ROWS = (
         pooled=True,
         several=True,
         export="bert.export.texts:Labelling",
+        scores="tasks.scoring:scores",
         python="tasks.api:Labelling",
         meaning="probability of each label of a text, or of a pair of texts; any number of labels are right",
         limits="It knows the labels above only.",
@@ -112,6 +118,7 @@ _ROWS = (
         pooled=True,
         outputs=1,
         export="bert.export.texts:Choosing",
+        scores="tasks.scoring:scores",
         python="tasks.api:Choosing",
         meaning="score of a choice, compared with those of the other choices",
         limits="It compares the given choices; that one of them is right is assumed.",
@@ -123,6 +130,7 @@ _ROWS = (
         name="tags",
         module="bert.model.heads:Tags",
         export="bert.export.words:Tagging",
+        scores="tasks.scoring:scores",
         python="tasks.api:Tagging",
         meaning="class of each word, read at its first piece",
         limits="It knows the tags above only.",
@@ -138,6 +146,7 @@ EMBEDDING = Kind(
     outputs=1,
     logits=("embedding",),
     export="bert.export.texts:Encoding",
+    scores="tasks.embedding_scores:scores",
     python="bert.api:Pretrained",
     meaning="embedding of a text, to compare with those of other texts by their cosine",
     limits="Texts are near each other as those of its training data were; a cosine is no probability.",

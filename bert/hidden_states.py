@@ -3,7 +3,7 @@
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -12,14 +12,13 @@ from bert import embedding, resumable
 from bert.core.config import ModelConfig
 from bert.core.errors import IntegrityError, UsageError
 from bert.core.progress import Progress
-from bert.embedding import Embedding, Pool
+from bert.embedding import SHORTEST, Embedding, Pool
 from bert.engines.engine import Computes
 from bert.model.heads import pooled
 from bert.runs import Run
 from bert.text.batches import Batches
 
 CHUNK = 1024  # texts that are read and encoded at once
-SHORTEST = 1e-12  # by which an embedding of length 0 is divided, as in PyTorch's normalize
 
 
 class Encoded(NamedTuple):
@@ -42,10 +41,12 @@ class Reader:
         batch: int = 32,
         length: int | None = None,
         compiled: bool = True,
+        features: Callable[..., Any] | None = None,
     ) -> None:
         """Take a run's encoder, which is loaded if it is not given; the others are those of `python -m bert.encode`.
 
-        compiled: whether parts of the model are compiled for each shape.
+        compiled: whether parts of the model are compiled for each shape. features: computes them of ids, mask and
+        segments [B, T] in the encoder's place.
         Raise UsageError for layers or a length that the model does not have.
         """
         self.run, self.tokenizer = run, run.tokenizer
@@ -57,7 +58,8 @@ class Reader:
             made = Embedding(pool=pool)
         self.pooled, self.truncated = pool != "none", 0
         self._batches = Batches(batch, self.length)
-        self._encode = _features(encoder or run.encoder(), layers, made or Embedding(pool="mean"), compiled)
+        made = made or Embedding(pool="mean")
+        self._encode = features or _features(encoder or run.encoder(), layers, made, compiled)
         self.compute: resumable.Compute = resumable.at_once
         self.progress = Progress("encode", "texts")
 
@@ -85,7 +87,7 @@ class Reader:
             yield Encoded(ids, features[number])
 
     def _batch(self, ids: np.ndarray, mask: np.ndarray) -> resumable.Results:
-        return [self._encode(*(tf.constant(array, tf.int32) for array in (ids, mask, np.zeros_like(ids)))).numpy()]
+        return [np.asarray(self._encode(*(tf.constant(x, tf.int32) for x in (ids, mask, np.zeros_like(ids)))))]
 
     def _token_ids(self, texts: list[str]) -> list[np.ndarray]:
         flat, splits = self.tokenizer.encode(texts)
@@ -106,8 +108,12 @@ def _features(encoder: Computes, layers: tuple[int, ...], made: Embedding, compi
     """Return a function of ids, mask, segments [B, T] that gives features [B, L, D], or unpooled [B, T, L, D]."""
 
     def features(states: list[tf.Tensor], mask: tf.Tensor) -> tf.Tensor:
-        x = tf.stack(states, axis=2)
-        x = x if made.pool == "none" else pooled(x, mask, made.pool)
-        return x / tf.maximum(tf.norm(x, axis=-1, keepdims=True), SHORTEST) if made.normalize else x
+        return embedded(tf.stack(states, axis=2), mask, made)
 
     return encoder.function(features, layers=layers, compiled=compiled)
+
+
+def embedded(x: tf.Tensor, mask: tf.Tensor, made: Embedding) -> tf.Tensor:
+    """Return the states [B, T, ..., D] as `made` says: pooled over the tokens [B, ..., D], unless it says none."""
+    x = x if made.pool == "none" else pooled(x, mask, made.pool)
+    return x / tf.maximum(tf.norm(x, axis=-1, keepdims=True), SHORTEST) if made.normalize else x

@@ -1,16 +1,23 @@
 """The scores on a development set of questions, while a model is fine-tuned."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bert.core.errors import InputError
+from bert.runs import Run
 from bert.text.tokenization import Tokenizer
 from squad import examples, features, metric
 from squad.answers import MAX_ANSWER_LENGTH, n_best_answers
 from squad.config import Windowing
 from squad.examples import Example
+from squad.model import load
+from squad.predict import null_threshold
+from tasks.model import Reader
+
+BATCH = 32  # windows that are computed at once
 
 
 class Questions:
@@ -26,9 +33,14 @@ class Questions:
 
     def write(self, tokenizer: Tokenizer, windowing: Windowing, workdir: Path) -> Path:
         """Return the folder with the records of the windows."""
+        inputs = self.encode(tokenizer, windowing)
+        return features.development_set(self.path, inputs, tokenizer, windowing, workdir)
+
+    def encode(self, tokenizer: Tokenizer, windowing: Windowing) -> dict[str, np.ndarray]:
+        """Return the inputs of the windows."""
         self.tokens = features.tokenize(tokenizer, self.dataset.passages)
         inputs, self.places = features.windows(tokenizer, self.dataset.examples, self.tokens, windowing)
-        return features.development_set(self.path, inputs, tokenizer, windowing, workdir)
+        return inputs
 
     def scores(self, starts: np.ndarray, ends: np.ndarray, threshold: float | None) -> dict[str, float]:
         """Return exact match and F1, in percent, of the best answers. starts, ends: logits of all windows [B, S].
@@ -52,6 +64,16 @@ class Questions:
         texts = [one.best(threshold).text for one in answers]
         exact, f1 = _mean_scores(dataset.examples, texts, dataset.version)
         return {"exact_match": exact, "f1": f1}
+
+
+def scores(run: Run, path: Path, outputs: Callable[..., Sequence[Any]]) -> dict[str, float]:
+    """Return F1 and exact match of the answers from what `outputs` computes, as `bert.heads.Kind` has it."""
+    questions, fine_tuned = Questions(path), load(run)
+    reader, count = Reader(fine_tuned, BATCH, outputs=outputs), len(questions.dataset.examples)
+    with reader.counted("score", "questions", count):
+        starts, ends = reader.outputs(questions.encode(run.tokenizer, fine_tuned.kind.windowing), count)
+    found = questions.scores(starts, ends, null_threshold(fine_tuned, run.path, None))
+    return {name: found[name] for name in fine_tuned.kind.metrics}
 
 
 def _mean_scores(questions: Sequence[Example], texts: Sequence[str], version: str) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """The scores of a run's embeddings: of an embedding model, or of any pretrained one."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from bert.core.errors import InputError
 from bert.core.progress import Progress
 from bert.engines.engine import Computes
 from bert.runs import Run
-from tasks import similarity
+from tasks import metrics, similarity
 from tasks.config import EMBED, SCORED, TaskData
 from tasks.examples import Skipped
 from tasks.scoring import report
@@ -37,19 +37,34 @@ class Chosen:
 
 def evaluate(run: Run, encoder: Computes, chosen: Chosen, skipped: Skipped, batch: int) -> dict[str, Any]:
     """Return the number of pairs or queries and the scores. Raise InputError for data of another layout."""
+    ranked = _ranked(run, chosen, skipped)
+    return report(_compared(ranked, hidden_states.Reader(run, encoder, batch=batch)), len(ranked))
+
+
+def scores(run: Run, path: Path, outputs: Callable[..., Sequence[Any]]) -> dict[str, float]:
+    """Return the scores of the embeddings that `outputs` computes last, as `bert.heads.Kind` has it."""
+    chosen = Chosen(path=path, split="dev", text=None, label=None, limit=0)
+    ranked = _ranked(run, chosen, Skipped(strict=False))
+    reader = hidden_states.Reader(run, features=lambda *rows: outputs(*rows)[-1][:, None])  # one layer
+    values = _compared(ranked, reader).values
+    return {name: values[name] for name in ranked.names}
+
+
+def _ranked(run: Run, chosen: Chosen, skipped: Skipped) -> similarity.Ranked:
     data = _settings(run)
     trained = data.text if data.loss in SCORED else data.dev_text
     text, label = chosen.text or trained, chosen.label or data.label
-    ranked = similarity.of(chosen.path, chosen.split, text, label, skipped, chosen.limit)
-    reader = hidden_states.Reader(run, encoder, batch=batch)
+    return similarity.of(chosen.path, chosen.split, text, label, skipped, chosen.limit)
+
+
+def _compared(ranked: similarity.Ranked, reader: hidden_states.Reader) -> metrics.Scores:
     reader.progress = Progress("evaluate", "texts", ranked.texts)
 
     def encode(texts: Sequence[str]) -> np.ndarray:
         return np.stack([encoded.features[0] for encoded in reader.encode_all(texts)])
 
     with reader.progress:
-        scores = ranked.scores(encode)
-    return report(scores, len(ranked))
+        return ranked.scores(encode)
 
 
 def _settings(run: Run) -> TaskData:

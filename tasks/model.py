@@ -1,7 +1,7 @@
 """A fine-tuned model for inference, as it is loaded from a run directory."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -64,15 +64,22 @@ class FineTuned(Generic[K]):
 class Reader(Generic[K]):
     """Compute the logits of many examples, in batches of similar length; the model is traced once."""
 
-    def __init__(self, fine_tuned: FineTuned[K], batch: int, compiled: bool = True) -> None:
+    def __init__(
+        self,
+        fine_tuned: FineTuned[K],
+        batch: int,
+        compiled: bool = True,
+        outputs: Callable[..., Sequence[Any]] | None = None,
+    ) -> None:
         """batch: maximum number of sequences that are computed at once.
 
-        compiled: whether parts of the model are compiled for each shape.
+        compiled: whether parts of the model are compiled for each shape. outputs: computes those of ids, mask and
+        segments [B, T] in the model's place.
         """
         self.fine_tuned, kind = fine_tuned, fine_tuned.kind
         self._batches = Batches(max(1, batch // (kind.sequences or 1)), kind.length)
         self.compute: resumable.Compute = resumable.at_once
-        self._score = fine_tuned.encoder.function(self._logits, compiled=compiled)
+        self._score = outputs or fine_tuned.encoder.function(self._logits, compiled=compiled)
         self.progress = Progress("predict", "examples")
 
     def counted(self, what: str, unit: str, total: int | None) -> Progress:
@@ -113,7 +120,7 @@ class Reader(Generic[K]):
     def _outputs(self, batch: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         rows = [batch[name] for name in INPUTS]  # [n, S], or of choices [n, choices, S]
         outputs = self._score(*(tf.constant(array.reshape(-1, array.shape[-1])) for array in rows))
-        parts = [output.numpy() for output in outputs]
+        parts = [np.asarray(output) for output in outputs]
         return parts if rows[0].ndim == 2 else [part.reshape(len(rows[0]), -1) for part in parts]
 
     def _logits(self, states: list[tf.Tensor], mask: tf.Tensor) -> tuple[tf.Tensor, ...]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,14 @@ import numpy as np
 
 from bert.core import files
 from bert.core.errors import InputError
+from bert.runs import Run
 from tasks import datasets, features, inputs, metrics
 from tasks.config import TaskData
 from tasks.examples import Skipped
 from tasks.kind import ExampleKind
-from tasks.model import FineTuned, Reader
+from tasks.model import FineTuned, Reader, load
+
+BATCH = 32  # sequences that are computed at once
 
 
 def labelled_by(
@@ -77,6 +81,16 @@ def logits_and_gold(
         raise InputError(f"{path}: no usable example; check the file and the names of its columns")
     gold = {name: np.concatenate([part[name] for _, part in parts]) for name in parts[0][1]}
     return np.concatenate([logits for logits, _ in parts]), gold
+
+
+def scores(run: Run, path: Path, outputs: Callable[..., Sequence[Any]]) -> dict[str, float]:
+    """Return the metrics in percent of what `outputs` computes for a run's examples, as `bert.heads.Kind` has it."""
+    fine_tuned = load(run)
+    kind, skipped = fine_tuned.kind, Skipped(strict=False)
+    reader = Reader(fine_tuned, BATCH, outputs=outputs)
+    with reader.counted("score", "examples", datasets.count(kind.data, path, "dev")):
+        values = kind.scores(*logits_and_gold(fine_tuned, reader, path, skipped)).values
+    return {name: values[name] for name in kind.metrics}
 
 
 def evaluate(

@@ -3,8 +3,10 @@
 B texts, T tokens, D width, N heads, H head width. Matrix products are computed in the compute type, everything else in
 float32. Inputs are `input_ids`, `attention_mask` and, if there are segments, `token_type_ids` [B, T] int64, B and T of
 any size; choices are [questions, choices, T], and each is a text. Names and axes of inputs and outputs are those of
-optimum's exports, so that its classes load the file. An encoder alone can have the states of several layers as outputs,
-or one input more, `read` [R] int64: the rows of [B*T, D] that the last layer computes.
+optimum's exports, so that its classes load the file. An encoder alone can have the embedding of each text as a second
+output, `sentence_embedding` as sentence-transformers names it; or the states of several layers as outputs, or one input
+more, `read` [R] int64: the rows of [B*T, D] that the last layer computes. Names of the nodes of layer N begin with
+`layer_N/`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,12 +20,15 @@ from onnx import TensorProto, helper, numpy_helper
 from bert.core.activations import ACTIVATIONS, ONNX_GELU_SINCE, POOLINGS
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
+from bert.embedding import SHORTEST, Embedding
 from bert.heads import CHOICE, KINDS
 
 IDS, MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
 READ = "read"
+STATES, SENTENCE = "last_hidden_state", "sentence_embedding"
 IR_VERSION = 10  # of the file format; newer ones are not read by servers of 2024
 LARGEST = 2_000_000_000  # bytes of weights in one file: protobuf ends at 2**31, names and nodes included
+REDUCED_BY_INPUT = 18  # first operator set in which ReduceMax takes its axes as an input
 MASKED = -10_000.0  # added to the scores of padding
 NARROW = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
 
@@ -56,6 +61,7 @@ class Graph:
         self.type = NARROW.get(compute)  # None: float32
         self.nodes: list[Any] = []
         self.stored: dict[str, Any] = {}
+        self.part = ""  # what the names of nodes begin with
         self.texts = {name: self.flat(name) for name in inputs(config)}  # the inputs [B, T]
 
     def node(self, operation: str, *inputs: str, **attributes: Any) -> str:
@@ -65,7 +71,8 @@ class Graph:
 
     def nodes_of(self, operation: str, outputs: int, *inputs: str, **attributes: Any) -> list[str]:
         """Add a node; return the names of its outputs."""
-        names = [f"{operation.lower()}_{len(self.nodes)}" + (f"_{n}" if n else "") for n in range(outputs)]
+        name = f"{self.part}{operation.lower()}_{len(self.nodes)}"
+        names = [name + (f"_{n}" if n else "") for n in range(outputs)]
         self.nodes.append(helper.make_node(operation, inputs, names, **attributes))
         return names
 
@@ -235,8 +242,9 @@ class Graph:
         mask = self.node("Unsqueeze", self.node("Mul", inverse, self.number(MASKED)), self.integers(1, 2))
         states, depth, reaches = [self.embeddings()], self.config.num_hidden_layers, self.reaches(mask)
         for number in range(depth):
-            last = read if number == depth - 1 else None
+            self.part, last = f"layer_{number}/", read if number == depth - 1 else None
             states.append(self.layer(states[-1], reaches[number], f"layer_{number}", last))
+        self.part = ""
         if self.config.norm_placement == "pre":
             states[-1] = self.norm(states[-1], "final")
         return states
@@ -248,8 +256,29 @@ class Graph:
         assert onnx is not None, "each has a form in ONNX"
         return onnx(self, self.dense(first, "pooler"))
 
-    def outputs(self) -> dict[str, str]:
-        """Return the outputs by their names."""
+    def embedding(self, hidden: str, made: Embedding) -> str:
+        """Return the embedding of each text [B, D], as `bert.hidden_states` computes it."""
+        mask = self.node("Unsqueeze", self.texts[MASK], self.integers(2))
+        if made.pool == "cls":
+            x = self.node("Gather", hidden, self.constant("first", np.int64(0)), axis=1)
+        elif made.pool == "max":
+            least = self.number(float(np.finfo(np.float32).min))
+            inside = self.node("Where", self.node("Cast", mask, to=TensorProto.BOOL), hidden, least)
+            if self.opset < REDUCED_BY_INPUT:
+                x = self.node("ReduceMax", inside, axes=[1], keepdims=0)
+            else:
+                x = self.node("ReduceMax", inside, self.integers(1), keepdims=0)
+        else:
+            weights = self.node("Cast", mask, to=TensorProto.FLOAT)
+            weights = self.node("Div", weights, self.node("ReduceSum", weights, self.integers(1)))
+            x = self.node("ReduceSum", self.node("Mul", hidden, weights), self.integers(1), keepdims=0)
+        if not made.normalize:
+            return x
+        length = self.node("Sqrt", self.node("ReduceSum", self.node("Mul", x, x), self.integers(1)))
+        return self.node("Div", x, self.node("Max", length, self.number(SHORTEST)))
+
+    def outputs(self, made: Embedding | None = None) -> dict[str, str]:
+        """Return the outputs by their names. made: how an embedding is made of the states of an encoder alone."""
         head, hidden = self.head, self.states()[-1]
         if head in KINDS:
             kind = KINDS[head]
@@ -266,14 +295,24 @@ class Graph:
             x = self.norm(self.activated(self.dense(hidden, "masked_lm/transform")), "masked_lm")
             scores = self.product(x, "masked_lm/kernel", self.weights["embeddings/word"].T)
             return {"logits": self.node("Add", scores, self.weight("masked_lm/bias"))}
-        return {"last_hidden_state": hidden}
+        return {STATES: hidden} | ({SENTENCE: self.embedding(hidden, made)} if made else {})
 
 
-def build(config: ModelConfig, weights: Mapping[str, np.ndarray], head: str, compute: str, opset: int) -> Any:
-    """Return the ONNX model. head: first part of the names of the head's variables, or "" for the encoder alone."""
+def build(
+    config: ModelConfig,
+    weights: Mapping[str, np.ndarray],
+    head: str,
+    compute: str,
+    opset: int,
+    made: Embedding | None = None,
+) -> Any:
+    """Return the ONNX model. head: first part of the names of the head's variables, or "" for the encoder alone.
+
+    made: how an embedding is made of the states of an encoder alone, as a second output; None: it has none.
+    """
     graph = Graph(config, weights, head, compute, opset)
     width = len(weights[f"{head}/bias"]) if head else config.hidden_size
-    names = graph.outputs()
+    names = graph.outputs(made)
     return _model(graph, names, {name: shape_of(name, head, width) for name in names})
 
 
@@ -313,6 +352,8 @@ def shape_of(output: str, head: str, width: int) -> Sequence[str | int]:
         return ["batch", "tokens"]
     if head == CHOICE.name:
         return ["batch", "choices"]
+    if output == SENTENCE:
+        return ["batch", width]
     return ["batch", width] if head in KINDS and KINDS[head].pooled else ["batch", "tokens", width]
 
 

@@ -83,7 +83,7 @@ class _Compiled:
     """A graph with the states of some layers, compiled; one call at a time."""
 
     def __init__(self, encoder: Encoder, compute: Compute, layers: tuple[int, ...], read: bool) -> None:
-        self._lock, core, settings = threading.Lock(), _core(), _settings(compute)
+        self._lock, core, settings = threading.Lock(), shared_core(), settings_for(compute)
         weights = {name: weight.numpy() for name, weight in variables(encoder).items()}
         path = _path(encoder.config, weights, core, (compute, layers, read))
         compiled = _kept(core, path, settings) if path else None
@@ -110,7 +110,7 @@ class _Compiled:
 
 
 @functools.cache
-def _core() -> openvino.Core:
+def shared_core() -> openvino.Core:
     """Return the core of this process, which is never freed.
 
     OpenVINO's plugin for CPUs gives the thread that loads it another stack for handlers of signals. When the core is
@@ -120,7 +120,7 @@ def _core() -> openvino.Core:
     return openvino.Core()
 
 
-def _settings(compute: Compute) -> dict[str, Any]:
+def settings_for(compute: Compute) -> dict[str, Any]:
     """Return OpenVINO's settings: all cores that this process may use for one batch at a time, none of them fixed."""
     return {
         "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[compute],  # else it takes bfloat16 by itself
@@ -152,7 +152,7 @@ def _path(
     """Return where a model is kept when it is compiled, named by all that it depends on; None if there is no folder."""
     if (folder := _folder()) is None:
         return None
-    about = [VERSION, openvino.__version__, config, parameters, sorted(_settings(parameters[0]).items())]
+    about = [VERSION, openvino.__version__, config, parameters, sorted(settings_for(parameters[0]).items())]
     about += [core.get_property("CPU", name) for name in ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")]
     digest = hashlib.sha256(repr(about).encode())
     for source in GRAPH:

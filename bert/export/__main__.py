@@ -1,9 +1,10 @@
-"""Export a trained model for servers: as a SavedModel that takes text, or as ONNX, which takes token ids.
+"""Export a trained model for servers: as a SavedModel that takes text, or as ONNX or OpenVINO, which take token ids.
 
     python -m bert.export savedmodel RUN DIR [--compute bfloat16]
     tensorflow_model_server --model_name=bert --model_base_path=$PWD/DIR
     python -m bert.export onnx RUN DIR [--compute float16] [--int8 true] [--opset 20]
     python -m bert.export triton RUN DIR; tritonserver --model-repository=DIR
+    python -m bert.export openvino RUN DIR [--int8 true --calibration DEV [--max_loss 0.5]]
 
 RUN is a run directory of tasks.train, an import with such a head, or any other trained encoder; for squad.train there
 is squad.export. The SavedModel is DIR/1. Its graph contains the tokenizer. It needs TensorFlow with the operations of
@@ -20,12 +21,20 @@ tags      serving_default  words [B, words], "" as padding tags, probabilities [
 none      serving_default  text [B]                        mean, cls [B, hidden size]: features, as in bert.encode
 
 ONNX takes input_ids, attention_mask and, if the model has segments, token_type_ids [B, T] int64, and returns logits:
-those of the head, of all words for a run of bert.pretrain, or the last hidden states. Questions are answered from
-start_logits and end_logits; choices are [B, choices, T], with logits [B, choices]. DIR has model.onnx, model.json
+those of the head, of all words for a run of bert.pretrain, or the last hidden states, and of an embedding model the
+sentence_embedding, pooled and normalised as its run says. Questions are answered from start_logits and end_logits;
+choices are [B, choices, T], with logits [B, choices]. DIR has model.onnx, model.json
 (inputs, outputs, labels), labels.txt, and the config.json and files of the tokenizer with which optimum and
 transformers load it; for Triton, DIR/NAME has config.pbtxt and the version's folder. onnxruntime computes the model
 before it gets its name: logits that differ from ours are an error. Needs onnx and onnxruntime (the extra packages of
 pyproject.toml).
+
+OpenVINO has the same inputs, outputs and files, with model.xml and model.bin. --int8 quantises it by NNCF
+(`pip install nncf==3.4.0`): the scales are set on 300 rows of --calibration, the labelled development set of the run as
+tasks.evaluate or squad.predict reads it. The set is scored in float32 and in 8 bits, and both scores are printed. If
+more than --max_loss is lost, parts of the model are put back to float32; if that is not enough, nothing is written
+(exit code 2). With --score false the file has a text in each line, and nothing is scored: for models without a score,
+such as those of masked words.
 """
 
 from __future__ import annotations
@@ -47,14 +56,15 @@ if TYPE_CHECKING:
 
 STAGE = "bert.export"
 OPSET = 20  # with an operation for GELU
+MAX_LOSS = 0.5  # points of a score
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Arguments of `python -m bert.export`."""
 
-    format: cli.Positional[Literal["savedmodel", "onnx", "triton"]]
-    """savedmodel, for TensorFlow Serving; onnx; or triton, a model repository with ONNX"""
+    format: cli.Positional[Literal["savedmodel", "onnx", "triton", "openvino"]]
+    """savedmodel, for TensorFlow Serving; onnx; triton, a model repository with ONNX; or openvino"""
     run: cli.Positional[Path]
     """run directory"""
     output: cli.Positional[Path]
@@ -66,9 +76,15 @@ class Options:
     length: Annotated[int, Range(5, 65_536)] | None = None
     """savedmodel: tokens of an input, special tokens included, to which a text is cut; default: as in training"""
     opset: Annotated[int, Range(17, 22)] | None = None
-    """ONNX: version of the operator set; default: 20"""
+    """onnx, triton: version of the operator set; default: 20"""
     int8: bool = False
-    """ONNX: quantise dense layers to 8 bits"""
+    """ONNX: quantise dense layers to 8 bits; OpenVINO: quantise the model by NNCF, on --calibration"""
+    calibration: Path | None = None
+    """openvino in 8 bits: labelled development set of the run; with --score false a file with a text in each line"""
+    score: bool = True
+    """openvino in 8 bits: score it on --calibration; false takes it without a score"""
+    max_loss: Annotated[float, Range(0, 100)] | None = None
+    """openvino in 8 bits: points, of 100, that the first score may lose; default: 0.5"""
     name: str = ""
     """triton: name of the model; default: that of the run's folder"""
     device: Kind = "auto"
@@ -77,17 +93,34 @@ class Options:
     def __post_init__(self) -> None:
         ranges.check(self)
         if self.format == "savedmodel" and (self.int8 or self.opset):
-            raise UsageError("--int8 and --opset are for onnx and triton; leave them out")
+            raise UsageError("--int8 and --opset are for onnx and triton, and --int8 for openvino; leave them out")
         if self.format != "savedmodel" and self.length:
-            raise UsageError("--length is for savedmodel; an ONNX model takes inputs of any length up to the model's")
+            raise UsageError("--length is for savedmodel; the other models take inputs of any length up to the model's")
         if self.format != "triton" and self.name:
             raise UsageError("--name is for triton; leave it out")
         if not re.fullmatch(r"[\w.-]*", self.name):
             raise UsageError(f"--name {self.name!a}: give letters, digits, dots, _ and -")
+        if self.format == "openvino":
+            self._check_openvino()
+        elif self.calibration or self.max_loss is not None or not self.score:
+            raise UsageError("--calibration, --score and --max_loss are for openvino; leave them out")
         if self.format != "savedmodel" and self.compute == "bfloat16":
             raise UsageError("--compute bfloat16: onnxruntime has no such products on CPUs; give float32 or float16")
         if self.int8 and self.compute != "float32":
             raise UsageError(f"--int8 with --compute {self.compute}: what is not 8 bits stays float32; leave it out")
+
+    def _check_openvino(self) -> None:
+        if self.opset or self.compute != "float32":
+            raise UsageError(
+                "--opset and --compute are not for openvino: who loads the model chooses the type of its matrix "
+                "products (INFERENCE_PRECISION_HINT); leave them out"
+            )
+        if self.int8 != (self.calibration is not None):
+            raise UsageError("--int8 true and --calibration FILE belong together for openvino; give both or neither")
+        if not self.int8 and (self.max_loss is not None or not self.score):
+            raise UsageError("--score and --max_loss are for openvino in 8 bits; give --int8 true, or leave them out")
+        if not self.score and self.max_loss is not None:
+            raise UsageError("--max_loss is that of a score; leave it out, or --score false")
 
 
 def serving(trained: Trained) -> Reader:
@@ -120,6 +153,8 @@ def export_onnx(options: Options) -> Path:
 
     parameters: dict[str, Any] = {"compute": options.compute, "int8": options.int8, "opset": opset}
     parameters |= {"format": options.format, "inputs": onnx_graph.inputs(exported.config)}  # which had other names
+    if exported.embedding:  # which had the hidden states alone
+        parameters["embedding"] = asdict(exported.embedding)
     if exported.kind == heads.CHOICE.name:  # whose inputs had other axes
         parameters["axes"] = onnx_graph.axes(exported.kind)
     outputs.build(
@@ -128,6 +163,34 @@ def export_onnx(options: Options) -> Path:
     if options.format == "triton":  # also beside a version that was there: a stopped export may have left none
         triton.describe(name, exported, folder)
     return folder
+
+
+def export_openvino(options: Options) -> Path:
+    """Write the files of OpenVINO and return their folder.
+
+    Raise as `onnx_files.load`, `openvino_files.write`, `quantizing.check` and `quantizing.narrowed` do, InputError if a
+    package is missing, and UsageError if the folder exists and is something else.
+    """
+    try:
+        from bert.export import onnx_files, openvino_files, quantizing
+    except ModuleNotFoundError as error:
+        raise InputError(f"{error.name} is not installed; run: make setup") from error
+    exported = onnx_files.load(options.run, "float32", OPSET)
+    inputs, narrowed = _inputs(options.run, exported.run.checkpoint), None
+    parameters: dict[str, Any] = {"format": options.format, "int8": options.int8}
+    if options.calibration is not None:
+        quantizing.check(exported, options.score)
+        most = (MAX_LOSS if options.max_loss is None else options.max_loss) if options.score else None
+        narrowed = quantizing.narrowed(exported, options.calibration, most)
+        parameters["max_loss"] = most
+        inputs.append(options.calibration)
+
+    def make(partial: Path) -> outputs.StageResult:
+        openvino_files.write(exported, partial, narrowed)
+        return outputs.StageResult(counts={"parameters": exported.parameters})
+
+    outputs.build(options.output, stage=STAGE, parameters=parameters, inputs=inputs, make=make)
+    return options.output
 
 
 def export(options: Options) -> Path:
@@ -167,7 +230,8 @@ def main(argv: list[str]) -> None:
     from bert.hardware import devices
 
     devices.choose(options.device)
-    folder = (export if options.format == "savedmodel" else export_onnx)(options)
+    makers = {"savedmodel": export, "openvino": export_openvino}
+    folder = makers.get(options.format, export_onnx)(options)
     served = {
         "savedmodel": ("tensorflow_model_server", f"--model_base_path={options.output.resolve()}", "--model_name=bert"),
         "triton": ("tritonserver", f"--model-repository={options.output.resolve()}"),

@@ -10,6 +10,7 @@ labels.txt   the names of the classes, if there are any, in the order of the log
 
 import dataclasses
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,13 +18,15 @@ import numpy as np
 import onnxruntime
 import tensorflow as tf
 
+from bert import embedding, hidden_states
 from bert.convert import huggingface
 from bert.convert.run import without_weights
 from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, IntegrityError
+from bert.embedding import Embedding
 from bert.engines import onnx_graph
-from bert.heads import CHOICE, KINDS, MASKED_LM
+from bert.heads import CHOICE, EMBEDDING, KINDS, MASKED_LM, Kind
 from bert.labels import Head
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
@@ -33,6 +36,7 @@ from bert.runs import Run
 Compute = Literal["float32", "float16"]  # onnxruntime has no products in bfloat16 for CPUs, so they cannot be compared
 TOLERANCE = {"float32": 1e-4, "float16": 1e-2}  # largest difference of a logit, relative to the largest logit
 ROWS, CHOICES, SEED = 3, 2, 1  # of the comparison
+Session = Callable[[dict[str, np.ndarray]], Sequence[np.ndarray]]  # inputs by name -> the outputs in their order
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,15 +48,19 @@ class Exported:
     head: Head | None
     kind: str
     """first part of the names of the head's variables; "" for an encoder alone"""
+    embedding: Embedding | None
+    """how the embedding of a text is made of the states of an encoder alone"""
     compute: Compute
     run: Run
     module: "Module"
     """the same in TensorFlow"""
 
     @property
-    def pooled(self) -> bool:
-        """Whether its output has one row for a sequence."""
-        return self.head is not None and KINDS[self.head.kind].pooled
+    def scored(self) -> Kind | None:
+        """The kind of head whose data the model can be scored on; None: it has no score."""
+        if self.embedding:
+            return EMBEDDING
+        return KINDS[self.head.kind] if self.head else None
 
     @property
     def transformers(self) -> str:
@@ -70,8 +78,10 @@ class Exported:
 class Module(tf.Module):
     """An encoder with its head, in TensorFlow."""
 
-    def __init__(self, config: ModelConfig, kind: str, head: Head | None) -> None:
+    def __init__(self, config: ModelConfig, kind: str, head: Head | None, made: Embedding | None = None) -> None:
+        """made: how embeddings are made of the states of an encoder alone."""
         super().__init__()
+        self.made = made
         self.of_task = TaskModel(config, 0, head) if head else None
         self.encoder = self.of_task.encoder if self.of_task else Encoder(config, seed=0)
         self.words = MaskedLM(config, seed=0) if kind == MASKED_LM else None
@@ -91,7 +101,9 @@ class Module(tf.Module):
             scores = self.words(flat, self.encoder.embeddings.word, tf.float32) + self.words.biases()
             vocabulary = self.encoder.config.vocab_size
             return [tf.reshape(scores[:, :vocabulary], [*ids.shape, vocabulary]).numpy()]
-        return [hidden.numpy()]
+        if self.made is None:
+            return [hidden.numpy()]
+        return [hidden.numpy(), hidden_states.embedded(hidden, tokens.mask, self.made).numpy()]
 
 
 def load(run: Path, compute: Compute, opset: int) -> Exported:
@@ -107,11 +119,20 @@ def load(run: Path, compute: Compute, opset: int) -> Exported:
     kind = head.kind if head else (MASKED_LM if opened.has(MASKED_LM) else "")
     if head and KINDS[head.kind].has_classes and not (head.labels or head.regression):
         raise InputError(f"{opened.settings_path}: names no classes; give the run directory of a fine-tuned model")
-    module = Module(config, kind, head)
+    made = None if kind else embedding.of(opened.settings, opened.settings_path)
+    module = Module(config, kind, head, made)
     opened.load(module)
     weights = {name: variable.numpy() for name, variable in variables(module).items()}
-    model = onnx_graph.build(config, weights, kind, compute, opset)
-    return Exported(model=model, config=config, head=head, kind=kind, compute=compute, run=opened, module=module)
+    return Exported(
+        model=onnx_graph.build(config, weights, kind, compute, opset, made),
+        config=config,
+        head=head,
+        kind=kind,
+        embedding=made,
+        compute=compute,
+        run=opened,
+        module=module,
+    )
 
 
 def write(exported: Exported, folder: Path, int8: bool) -> dict[str, Any]:
@@ -138,13 +159,20 @@ def write(exported: Exported, folder: Path, int8: bool) -> dict[str, Any]:
             part.unlink()
     else:
         onnx_graph.save(exported.model, path)
-    difference = compare(exported, path, None if int8 else TOLERANCE[exported.compute])
-    _write_for_others(exported, folder)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    tolerance = None if int8 else TOLERANCE[exported.compute]
+    difference = compare(exported, "onnxruntime", lambda inputs: session.run(None, inputs), tolerance)
     described = description(exported, "int8" if int8 else exported.compute) | {"largest_difference": difference}
+    write_beside(exported, folder, described)
+    return described
+
+
+def write_beside(exported: Exported, folder: Path, described: Mapping[str, Any]) -> None:
+    """Write the files beside a model. described: content of model.json."""
+    _write_for_others(exported, folder)
     if exported.head and exported.head.labels:
         (folder / "labels.txt").write_text("".join(f"{name}\n" for name in exported.head.labels), encoding="utf-8")
     files.write_json(folder / "model.json", described)
-    return described
 
 
 def _write_for_others(exported: Exported, folder: Path) -> None:
@@ -165,50 +193,56 @@ def feed(config: ModelConfig, ids: np.ndarray, mask: np.ndarray, segments: np.nd
     return dict(zip(onnx_graph.inputs(config), (ids, mask, segments), strict=False))
 
 
-def compare(exported: Exported, path: Path, tolerance: float | None) -> float:
-    """Return the largest difference between the logits of onnxruntime and ours on random tokens, relative to ours.
+def compare(exported: Exported, name: str, session: Session, tolerance: float | None) -> float:
+    """Return the largest difference between the logits of a session and ours on random tokens, relative to ours.
 
-    tolerance: beyond it IntegrityError is raised; None: any difference is taken.
+    name: of what computes it, for the message. tolerance: beyond it IntegrityError is raised; None: any difference is
+    taken.
     """
     random = np.random.default_rng(SEED)
     longest = exported.config.max_position_embeddings
     largest = 0.0
     texts = (ROWS, CHOICES) if exported.kind == CHOICE.name else (ROWS,)
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    of_tokens = ["tokens" in axes for axes in output_axes(exported).values()]
     for tokens in {min(7, longest), longest}:
         lengths = random.integers(1, tokens + 1, texts)
         lengths[0] = tokens
         mask = (np.arange(tokens) < lengths[..., None]).astype(np.int64)
         ids = mask * random.integers(0, exported.config.vocab_size, mask.shape)
         segments = mask * random.integers(0, max(1, min(2, exported.config.type_vocab_size)), mask.shape)
-        outputs = session.run(None, feed(exported.config, ids, mask, segments))
-        for theirs, ours in zip(outputs, exported.module.logits(ids, mask, segments), strict=True):
-            inside = slice(None) if exported.pooled else mask > 0  # states of padding are nobody's
+        outputs = session(feed(exported.config, ids, mask, segments))
+        expected = exported.module.logits(ids, mask, segments)
+        for theirs, ours, by_token in zip(outputs, expected, of_tokens, strict=True):
+            inside = mask > 0 if by_token else slice(None)  # states of padding are nobody's
             if not (np.isfinite(ours).all() and np.isfinite(theirs[inside]).all()):
                 raise IntegrityError(f"{exported.run.path}: its logits are not finite: its training failed")
             scale = max(1.0, float(np.abs(ours[inside]).max()))
             largest = max(largest, float(np.abs(theirs[inside] - ours[inside]).max()) / scale)
     if tolerance is not None and largest > tolerance:
         raise IntegrityError(
-            f"{exported.run.path}: the logits of onnxruntime differ from ours by {largest:.1e} of the largest; "
-            "report this"
+            f"{exported.run.path}: the logits of {name} differ from ours by {largest:.1e} of the largest; report this"
         )
     return largest
 
 
-def description(exported: Exported, compute: str) -> dict[str, Any]:
-    """Return what a client must know of the model."""
-    outputs = {
+def output_axes(exported: Exported) -> dict[str, list[str | int]]:
+    """Return the axes of each output: their names, or their sizes."""
+    return {
         value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
         for value in exported.model.graph.output
     }
+
+
+def description(exported: Exported, compute: str) -> dict[str, Any]:
+    """Return what a client must know of the model."""
     head = exported.head
     return {
         "inputs": {name: onnx_graph.axes(exported.kind) for name in onnx_graph.inputs(exported.config)},
-        "outputs": outputs,
+        "outputs": output_axes(exported),
         "head": exported.kind,
         "labels": list(head.labels) if head else [],
         "regression": bool(head and head.regression),
+        "embedding": dataclasses.asdict(exported.embedding) if exported.embedding else None,
         "thresholds": list(exported.run.thresholds()),
         "longest": exported.config.max_position_embeddings,
         "compute": compute,

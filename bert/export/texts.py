@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert import embedding
+from bert import embedding, hidden_states
 from bert.export import windows
 from bert.export.graph import in_batches, int32, model_input
 from bert.export.tokenizer import GraphTokenizer
 from bert.export.trained import Trained
 from bert.hardware import graphs
-from bert.hidden_states import SHORTEST
 from bert.model.heads import pooled
 from bert.model.inference import inlined
 
@@ -192,8 +191,7 @@ class Encoding(Reader):
             states = tf.debugging.check_numerics(states, NOT_FINITE)
             found = [pooled(states, mask, "mean"), states[:, 0]]
             if made:
-                x = pooled(states, mask, made.pool)
-                found.append(x / tf.maximum(tf.norm(x, axis=-1, keepdims=True), SHORTEST) if made.normalize else x)
+                found.append(hidden_states.embedded(states, mask, made))
             return found
 
         names = ["mean", "cls", *(["embedding"] if made else [])]
