@@ -52,14 +52,14 @@ HEADS = {
 }
 
 
-def a_run(folder: Path, name: str, **changed: Any) -> Path:
-    """A run directory whose weights, biases and norms too, are random."""
+def a_run(folder: Path, name: str, facts: dict[str, Any] | None = None, **changed: Any) -> Path:
+    """A run directory whose weights, biases and norms too, are random. facts: other entries of config.json."""
     kind, head = HEADS[name]
     config = dataclasses.replace(CONFIG, **changed)
     folder.mkdir(parents=True)
     (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
     config.save(folder / "bert_config.json")
-    files.write_json(folder / "config.json", head.entries() if head else {"config": {}})
+    files.write_json(folder / "config.json", (head.entries() if head else {"config": {}}) | (facts or {}))
     random = np.random.default_rng(7)
     module = onnx_files.Module(config, kind, head)
     weights = {key: tf.constant(x + random.normal(0, 0.2, x.shape), tf.float32) for key, x in variables(module).items()}
