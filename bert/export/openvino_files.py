@@ -30,8 +30,6 @@ def write(exported: Exported, folder: Path, narrowed: Callable[[Any], Narrowed] 
     whole = folder / "float32.onnx"
     onnx_graph.save(exported.model, whole)  # which empties the weights of a large model
     model = shared_core().read_model(whole)
-    for output, name in zip(model.outputs, onnx_files.output_axes(exported), strict=True):
-        output.get_tensor().set_names({name})  # without the name of the node that gives it
     told: dict[str, Any] = {}
     difference = compare(exported, model, onnx_files.TOLERANCE["float32"])
     if narrowed:

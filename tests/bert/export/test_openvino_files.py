@@ -44,9 +44,10 @@ def nncf() -> Any:
 
 def outputs_of(folder: Path, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What OpenVINO gives of the files alone, by the names of the outputs."""
-    compiled = shared_core().compile_model(folder / "model.xml", "CPU", settings_for("float32"))
-    found = compiled(given)
-    return {output.get_any_name(): np.array(found[output]) for output in compiled.outputs}
+    model = shared_core().read_model(folder / "model.xml")
+    found = shared_core().compile_model(model, "CPU", settings_for("float32"))(given)
+    (names,) = zip(*(output.get_names() for output in model.outputs), strict=True)
+    return {name: np.array(found[name]) for name in names}
 
 
 def inputs_of(folder: Path, texts: list[str]) -> dict[str, np.ndarray]:
