@@ -87,10 +87,10 @@ def load(options: Options) -> Contenders:
         seconds, grown = time.perf_counter() - begun, psutil.Process().memory_info().rss - before
         _say(engine=engine, compute=compute, ready_seconds=round(seconds, 2), memory_mb=round(grown / 1e6))
     if options.output:
-        for compute, more in (("float32", []), ("int8", ["--int8", "true"])):
-            folder = options.output / f"onnx_{compute}"
+        for kind, more in (("float32", []), ("int8", ["--int8", "true"])):
+            folder = options.output / f"onnx_{kind}"
             run_module("bert.export", "onnx", options.run, folder, *more)
-            made["onnxruntime", compute] = timed(of_onnx(folder))
+            made["onnxruntime", kind] = timed(of_onnx(folder))
     if options.openvino8:
         for other, hint in (("float32", "f32"), ("bfloat16", "bf16")):
             made["openvino", f"int8, {other}"] = timed(of_openvino(options.openvino8, hint))
@@ -171,7 +171,7 @@ class Peer:
 
     def __call__(self, rows: Rows) -> Turn:
         assert self.process.stdin and self.process.stdout
-        np.savez(self.files[0], **rows)
+        np.savez(self.files[0], *(rows[name] for name in INPUTS))
         print(*self.files, file=self.process.stdin, flush=True)
         wall, cpu = json.loads(self.process.stdout.readline() or "[NaN, NaN]")
         if np.isnan(wall):

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("OPTIMUM_PYTHON", str(ROOT / ".venv-optimum/bin/python"))
 TEXTS = ["a river", "(cafe) #river river", "Q"]
 PLAIN: dict[str, Any] = {}
-DISTILLED = {"type_vocab_size": 0, "pooler_act": "relu"}
+DISTILLED: dict[str, Any] = {"type_vocab_size": 0, "pooler_act": "relu"}
 HEADS = HEADS | {"labels": ("multilabel", Head(kind="multilabel", labels=("dull", "long", "sad")))}
 SEQUENCES, TOKENS = "ORTModelForSequenceClassification", "ORTModelForTokenClassification"
 OTHERS = {
