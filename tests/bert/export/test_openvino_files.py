@@ -17,7 +17,6 @@ from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.export import __main__ as export
 from bert.runs import Run
 from tests.bert.export.served import VOCAB
-from tests.bert.export.test_onnx import CONFIG, HEADS, IN_CI, a_run, exported
 from tests.conftest import ROOT
 
 pytest.importorskip("onnx", reason="it has the graph that OpenVINO reads")
@@ -29,6 +28,7 @@ import onnxruntime
 from bert.engines import onnx_graph
 from bert.engines.openvino import settings_for, shared_core
 from bert.export import onnx_files, quantizing
+from tests.bert.export.test_onnx import CONFIG, HEADS, IN_CI, a_run, exported
 
 TEXTS = ["a river", "Q", "(cafe) #river river", "z y x"]
 IN_8_BITS = ["openvino", "--int8", "true", "--calibration", "dev.tsv"]
