@@ -11,9 +11,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from bert.core import files
 from bert.core.errors import InputError
-from bert.text.byte_bpe import BYTES, FIRST, MAX_CHARACTERS, NAME, SECOND, ByteBPE, layout
+from bert.text.byte_bpe import BYTES, FIRST, SECOND, ByteBPE, fields_of, layout
 
 SPECIAL = PAD, UNKNOWN, BEGIN, CLOSE, MASK = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 REMEDY = "give the tokenizer.json of ModernBERT, as transformers writes it"
@@ -49,14 +48,7 @@ class BracketedBPE(ByteBPE):
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     """Return the content of a file, in the form of today's version of the library, and the ids of all tokens."""
-    content = files.read_text(path, MAX_CHARACTERS, REMEDY)
-    try:
-        tokenizer = Tokenizer.from_str(content)
-    except Exception as error:  # the library raises no other class
-        raise InputError(f"{path}: not a {NAME} that tokenizers reads ({error}); {REMEDY}") from error
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    fields: dict[str, Any] = json.loads(tokenizer.to_str())
+    fields = fields_of(path, REMEDY)
     try:
         return fields, _check(fields)
     except ValueError as error:

@@ -282,6 +282,22 @@ def _check_post_processor(content: _File, special: tuple[str, ...]) -> None:
         raise ValueError("the post_processor puts other special tokens around texts")
 
 
+def fields_of(path: Path, remedy: str) -> dict[str, Any]:
+    """Return the content of a `tokenizer.json` of any kind, without padding and truncation.
+
+    It has the form of today's version of the library. Raise InputError, with the remedy, if that cannot read the file.
+    """
+    content = files.read_text(path, MAX_CHARACTERS, remedy)
+    try:
+        tokenizer = Tokenizer.from_str(content)
+    except Exception as error:  # the library raises no other class
+        raise InputError(f"{path}: not a {NAME} that tokenizers reads ({error}); {remedy}") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    fields: dict[str, Any] = json.loads(tokenizer.to_str())
+    return fields
+
+
 def layout(post_processor: Any) -> list[list[int]]:
     """Return what a post_processor makes of the token FIRST, and of FIRST and SECOND as a pair.
 

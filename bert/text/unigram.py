@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from bert.core import files
 from bert.core.errors import InputError
-from bert.text.byte_bpe import FIRST, MAX_CHARACTERS, NAME, SECOND, layout
+from bert.text.byte_bpe import FIRST, SECOND, fields_of, layout
 
 KIND = "Unigram"
 SPECIAL = BEGIN, PAD, CLOSE, UNKNOWN, MASK = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -105,14 +105,7 @@ class _Content(NamedTuple):
 
 
 def _read(path: Path) -> _Content:
-    content = files.read_text(path, MAX_CHARACTERS, REMEDY)
-    try:
-        tokenizer = Tokenizer.from_str(content)
-    except Exception as error:  # the library raises no other class
-        raise InputError(f"{path}: not a {NAME} that tokenizers reads ({error}); {REMEDY}") from error
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    fields: dict[str, Any] = json.loads(tokenizer.to_str())
+    fields = fields_of(path, REMEDY)
     try:
         return _Content(fields, *_check(fields))
     except ValueError as error:
