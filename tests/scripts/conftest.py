@@ -10,20 +10,10 @@ import pytest
 
 from tests.programs import without_schedulers
 
+# Every kind of variable that the launcher passes on, and what launchers, schedulers and containers set themselves.
 SETTINGS = (
-    "XLA_",
-    "TF_",
-    "OMP_",
-    "HOROVOD_",
-    "NCCL_",
-    "OMPI_",
-    "SLURM_",
-    "CUDA_",
-    "BERT_",
-    "VENV",
-    "CONTAINER",
-    "MOUNTS",
-    "MPI",
+    *("BERT_", "HOROVOD_", "NCCL_", "OMP_", "TF_", "XLA_", "AWS_", "AZURE_", "GOOGLE_"),
+    *("LD_LIBRARY_PATH", "PYTHONPATH", "VENV", "OMPI_", "SLURM_", "CUDA_", "CONTAINER", "MOUNTS", "MPI"),
 )
 
 StandIn = Callable[[str, str], Path]
