@@ -53,7 +53,7 @@ class Options:
     """maximum tokens per text, including [CLS] and [SEP]; longer texts are truncated; none uses the model's maximum, or
     that of an import from sentence-transformers"""
     engine: Engine = "tensorflow"
-    """what computes the encoder: tensorflow; openvino, on CPUs; or auto, openvino where it can compute the model"""
+    """what computes the encoder: tensorflow; openvino or openvino_int8, on CPUs; auto: openvino if it can"""
     device: Kind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert.core.errors import InputError, IntegrityError
-from bert.engines import engine as engines
 from bert.hardware.choices import Compute, Engine
 from bert.heads import MASKED_LM
 from bert.model import heads
@@ -39,7 +38,7 @@ class MaskedWords:
         check_head(run)
         encoder, self.head = Encoder(run.config, seed=0), heads.MaskedLM(run.config, seed=0)
         run.load(encoder, self.head)
-        self.encoder = engines.make(encoder, compute, engine)
+        self.encoder = run.computed(encoder, compute, engine)
         words = [tf.TensorSpec([None, 2], tf.int32)]
         self._compute = self.encoder.function(self._log_probabilities, at_places=True, compiled=compiled)
         self._ask = self.encoder.function(self._asked, at_places=True, given=words, compiled=compiled)

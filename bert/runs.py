@@ -91,10 +91,19 @@ class Run:
     def encoder(self, compute: Compute = "float32", engine: Engine = "tensorflow") -> Computes:
         """Return the encoder with its weights. compute: data type of its matrix products. engine: what computes it.
 
-        Raise as `load` and `engines.choose` do.
+        Raise as `load` and `computed` do.
         """
         encoder = Encoder(self.config, seed=0)
         self.load(encoder)
+        return self.computed(encoder, compute, engine)
+
+    def computed(self, encoder: Encoder, compute: Compute, engine: Engine) -> Computes:
+        """Return what computes an encoder that has the weights of this run, which are loaded.
+
+        Raise as `engines.choose` and `engines.in_8_bits` do.
+        """
+        if engine == "openvino_int8":
+            return engines.in_8_bits(encoder, compute, self.path / engines.INT8, self.weights)
         return engines.make(encoder, compute, engine)
 
     @property

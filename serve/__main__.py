@@ -86,7 +86,7 @@ class Options:
     compute: Compute = "float32"
     """data type of matrix products"""
     engine: Engine = "auto"
-    """what computes the encoder: openvino, on CPUs; tensorflow; or auto, openvino where it can compute the model"""
+    """what computes the encoder: openvino or openvino_int8, on CPUs; tensorflow; auto: openvino if it can"""
     device: Kind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 

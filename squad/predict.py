@@ -68,7 +68,7 @@ class Options:
     max_answer_length: Annotated[int, Range(1, 65_536)] = MAX_ANSWER_LENGTH
     """maximum length of an answer, in tokens"""
     engine: Engine = "tensorflow"
-    """what computes the encoder: tensorflow; openvino, on CPUs; or auto, openvino where it can compute the model"""
+    """what computes the encoder: tensorflow; openvino or openvino_int8, on CPUs; auto: openvino if it can"""
     device: Kind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 

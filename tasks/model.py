@@ -13,7 +13,6 @@ from bert import embedding, heads, labels, resumable
 from bert.core import checked_json
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.progress import Progress
-from bert.engines import engine as engines
 from bert.engines.engine import Computes
 from bert.hardware.choices import Compute, Engine
 from bert.model.heads import INPUTS, TaskHead
@@ -159,7 +158,7 @@ def with_weights(run: Run, kind: K, compute: Compute, engine: Engine) -> FineTun
     _ = run.tokenizer  # raises an error if the run has none for the model
     model = kind.model(run.config, seed=0)
     run.load(model)
-    encoder = engines.make(model.encoder, compute, engine)
+    encoder = run.computed(model.encoder, compute, engine)
     return FineTuned(run=run, kind=kind, encoder=encoder, head=model.head)
 
 

@@ -73,7 +73,7 @@ class Options:
     compute: Compute = "float32"
     """data type of the encoder's matrix products"""
     engine: Engine = "tensorflow"
-    """what computes the encoder: tensorflow; openvino, on CPUs; or auto, openvino where it can compute the model"""
+    """what computes the encoder: tensorflow; openvino or openvino_int8, on CPUs; auto: openvino if it can"""
     device: DeviceKind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 

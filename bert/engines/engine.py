@@ -1,7 +1,7 @@
 """What an engine is, and which one computes a model.
 
 An engine has the weights of one encoder. Its `function` makes what all commands call: rows of token ids in, outputs
-out. What is made of the hidden states (a head, a mean) is given to it as a TensorFlow function, so that both engines
+out. What is made of the hidden states (a head, a mean) is given to it as a TensorFlow function, so that all engines
 share it. TensorFlow's engine is `bert.model.inference.InferenceEncoder`.
 
 B texts, T tokens, D width, M places, L layers.
@@ -17,9 +17,10 @@ from typing import Any, Literal, Protocol
 
 import tensorflow as tf
 
+from bert.core import files, manifest
 from bert.core.activations import ACTIVATIONS
 from bert.core.config import ModelConfig
-from bert.core.errors import UsageError
+from bert.core.errors import InputError, UsageError
 from bert.hardware import devices
 from bert.hardware.choices import Compute, Engine
 from bert.model import cost
@@ -28,6 +29,7 @@ from bert.model.inference import InferenceEncoder
 
 LARGEST = 2_000_000_000  # bytes of weights that OpenVINO reads from memory: protobuf ends at 2**31
 CPU = Path("/proc/cpuinfo")
+INT8 = "int8"  # the folder in a run directory that has its model in 8 bits
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # Intel and AMD, Intel, ARM
 
 
@@ -71,6 +73,27 @@ def make(encoder: Encoder, compute: Compute, engine: Engine) -> Computes:
     return OpenVINOEncoder(encoder, compute)
 
 
+def in_8_bits(encoder: Encoder, compute: Compute, folder: Path, weights: str) -> Computes:
+    """Return what computes an encoder in 8 bits, from the files that `bert.export openvino --int8 true` wrote.
+
+    compute: data type of what is not in 8 bits. weights: content hash of the checkpoint that the encoder is of. Raise
+    UsageError if OpenVINO cannot compute it, InputError if the files are missing or those of other weights,
+    IntegrityError if they are damaged.
+    """
+    if problem := _problem(encoder.config, compute):
+        raise UsageError(f"--engine openvino_int8: {problem}")
+    remedy = f"run python -m bert.export openvino {folder.parent} {folder} --int8 true --calibration DEV"
+    if not folder.exists():
+        raise InputError(f"{folder}: no such folder, from which --engine openvino_int8 computes; {remedy}")
+    manifest.verify(manifest.load(folder, "bert.export"))
+    described = files.read_object(folder / "model.json")
+    if described.get("compute") != INT8 or described.get("weights") != weights:
+        raise InputError(f"{folder}: not the 8 bits of the checkpoint that is used; remove it and {remedy}")
+    from bert.engines.openvino import Int8Encoder
+
+    return Int8Encoder(encoder, compute, folder / "model.xml")
+
+
 def choose(engine: Engine, config: ModelConfig, compute: Compute) -> Literal["tensorflow", "openvino"]:
     """Return the engine for a model: of auto, OpenVINO where it can compute the model on this device, else TensorFlow.
 
@@ -89,7 +112,7 @@ def _problem(config: ModelConfig, compute: Compute) -> str:
     if devices.has_gpu():
         return "it computes on CPUs, and the device is a GPU; give --device cpu, or --engine tensorflow"
     if config.causal:
-        return "it does not compute causal models; leave it out"
+        return "it does not compute causal models; give --engine tensorflow"
     if compute == "float16":
         return "it has no float16 on CPUs; give --compute float32 or bfloat16"
     if ACTIVATIONS[config.hidden_act].onnx is None:

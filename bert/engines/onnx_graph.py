@@ -76,6 +76,11 @@ class Graph:
         self.nodes.append(helper.make_node(operation, inputs, names, **attributes))
         return names
 
+    def named(self, x: str, name: str) -> str:
+        """Give a tensor a name of its own, by which a reader of the file finds it; return the name."""
+        self.nodes.append(helper.make_node("Identity", [x], [name]))
+        return name
+
     def constant(self, name: str, value: Any, narrow: bool = False) -> str:
         """Store an array under a name, once. narrow: in the compute type."""
         if name not in self.stored:
@@ -280,6 +285,8 @@ class Graph:
     def outputs(self, made: Embedding | None = None) -> dict[str, str]:
         """Return the outputs by their names. made: how an embedding is made of the states of an encoder alone."""
         head, hidden = self.head, self.states()[-1]
+        if head:
+            hidden = self.named(hidden, STATES)
         if head in KINDS:
             kind = KINDS[head]
             logits = self.dense(self.pooled(hidden) if kind.pooled else hidden, head)
@@ -335,7 +342,7 @@ def _model(
 ) -> Any:
     """Return the model of a graph. names: of its tensors, by the names of the outputs. more: inputs besides texts."""
     for name, inner in names.items():
-        graph.nodes.append(helper.make_node("Identity", [inner], [name]))
+        graph.named(inner, name)
     texts = inputs(graph.config)
     of_texts = [helper.make_tensor_value_info(name, TensorProto.INT64, axes(graph.head)) for name in texts]
     outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]

@@ -1,7 +1,7 @@
 """An encoder computed by OpenVINO on CPUs: it reads the ONNX graph of our writer, in memory.
 
 Its results are those of TensorFlow up to rounding (tests/bert/engines). A compiled model is kept on disk, so that the
-next process that has the same weights reads it instead.
+next process that has the same weights reads it instead. In 8 bits, it reads the file of an export instead of a graph.
 
 B texts, T tokens, D width, M places, L layers.
 """
@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from bert.core import activations, files, paths
 from bert.core.config import ModelConfig
+from bert.core.errors import UsageError
 from bert.hardware.choices import Compute
 from bert.model import inference
 from bert.model.encoder import Encoder, variables
@@ -27,6 +28,7 @@ from bert.model.encoder import Encoder, variables
 KEPT = 4 << 30  # bytes of compiled models on disk; those that were not used for longest go first
 VERSION = 1  # of what the graph and the settings are; a change makes earlier compiled models unused
 GRAPH = (Path(__file__).with_name("onnx_graph.py"), Path(activations.__file__))  # the code that makes the graph
+STATES = "last_hidden_state"  # the name of the last layer's output in an export
 DIGEST = 32  # bytes of the hash before a compiled model
 
 
@@ -73,28 +75,59 @@ class OpenVINOEncoder:
 
         return compute
 
-    def _model(self, layers: tuple[int, ...], read: bool) -> "_Compiled":
+    def _model(self, layers: tuple[int, ...], read: bool) -> Callable[..., list[tf.Tensor]]:
         if (layers, read) not in self._models:
-            self._models[layers, read] = _Compiled(self._encoder, self._compute, layers, read)
+            self._models[layers, read] = _Compiled(_compiled(self._encoder, self._compute, layers, read))
         return self._models[layers, read]
 
 
+class Int8Encoder(OpenVINOEncoder):
+    """Computes the last hidden states in 8 bits, as a file of an export has them. What is not in it is TensorFlow's."""
+
+    name = "openvino_int8"
+
+    def __init__(self, encoder: Encoder, compute: Compute, path: Path) -> None:
+        """path: model.xml of the export. compute: data type of what is not in 8 bits."""
+        super().__init__(encoder, compute)
+        model = shared_core().read_model(path)
+        outputs = (output for node in model.get_ops() for output in node.outputs())
+        (states,) = (output for output in outputs if STATES in output.get_names())
+        self._of_choices = len(model.inputs[0].partial_shape) == 3  # [questions, choices, T]: each is a text
+        cut = openvino.Model([states], model.get_parameters())  # without the head
+        self._last = _Compiled(shared_core().compile_model(cut, "CPU", settings_for(compute)))
+
+    def _model(self, layers: tuple[int, ...], read: bool) -> Callable[..., list[tf.Tensor]]:
+        if layers != (self._encoder.config.num_hidden_layers,):
+            raise UsageError("--engine openvino_int8: gives the last layer alone; give --engine openvino")
+
+        def compute(rows: Sequence[np.ndarray], *places: np.ndarray) -> list[tf.Tensor]:
+            (states,) = self._last([row[:, None] for row in rows] if self._of_choices else rows)
+            return [tf.gather(tf.reshape(states, [-1, self.width]), *places) if read else states]
+
+        return compute
+
+
+def _compiled(encoder: Encoder, compute: Compute, layers: tuple[int, ...], read: bool) -> Any:
+    """Return the graph with the states of some layers, compiled. read: only of some rows, an input more."""
+    core, settings = shared_core(), settings_for(compute)
+    weights = {name: weight.numpy() for name, weight in variables(encoder).items()}
+    path = _path(encoder.config, weights, core, (compute, layers, read))
+    compiled = _kept(core, path, settings) if path else None
+    if compiled is None:
+        from bert.engines import onnx_graph
+
+        graph = onnx_graph.build_states(encoder.config, weights, layers, read).SerializeToString()
+        compiled = core.compile_model(core.read_model(graph, b""), "CPU", settings)
+        if path:
+            _keep(compiled, path)
+    return compiled
+
+
 class _Compiled:
-    """A graph with the states of some layers, compiled; one call at a time."""
+    """A compiled model; one call at a time."""
 
-    def __init__(self, encoder: Encoder, compute: Compute, layers: tuple[int, ...], read: bool) -> None:
-        self._lock, core, settings = threading.Lock(), shared_core(), settings_for(compute)
-        weights = {name: weight.numpy() for name, weight in variables(encoder).items()}
-        path = _path(encoder.config, weights, core, (compute, layers, read))
-        compiled = _kept(core, path, settings) if path else None
-        if compiled is None:
-            from bert.engines import onnx_graph
-
-            graph = onnx_graph.build_states(encoder.config, weights, layers, read).SerializeToString()
-            compiled = core.compile_model(core.read_model(graph, b""), "CPU", settings)
-            if path:
-                _keep(compiled, path)
-        self._request = compiled.create_infer_request()
+    def __init__(self, compiled: Any) -> None:
+        self._lock, self._request = threading.Lock(), compiled.create_infer_request()
         self._inputs, self._outputs = len(compiled.inputs), len(compiled.outputs)
 
     def __call__(self, rows: Sequence[np.ndarray], *read: np.ndarray) -> list[tf.Tensor]:

@@ -1,8 +1,8 @@
 """A trained model as files of OpenVINO, compared with our own logits before they get their names.
 
 model.xml, model.bin   the model: token ids in, logits out
-model.json             its inputs and outputs, the names of classes, how far its logits are from ours, and the scores
-                       of a model in 8 bits
+model.json             its inputs and outputs, the names of classes, how far its logits are from ours; of a model in
+                       8 bits its scores, and the hash of the weights, for `--engine openvino_int8`
 the rest               as beside model.onnx (bert/export/onnx_files.py)
 """
 
@@ -34,6 +34,7 @@ def write(exported: Exported, folder: Path, narrowed: Callable[[Any], Narrowed] 
     difference = compare(exported, model, onnx_files.TOLERANCE["float32"])
     if narrowed:
         model, told = narrowed(model)
+        told["weights"] = exported.run.weights
         difference = compare(exported, model, None)
     openvino.save_model(model, folder / "model.xml", compress_to_fp16=False)
     del model  # which reads the file of a large one

@@ -15,14 +15,18 @@ import tensorflow as tf
 
 from bert import api, encode, fill_mask, hidden_states, pseudo_likelihood
 from bert.core.config import ModelConfig
+from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.embedding import Pool
 from bert.engines import engine
+from bert.export import __main__ as export
 from bert.hardware.choices import Compute
 from bert.hardware.choices import Engine as EngineName
 from bert.masked_words import MaskedWords
 from bert.minimal_pairs import __main__ as minimal_pairs
 from bert.model.encoder import Encoder, variables
+from bert.model.heads import TaskModel
 from bert.runs import Run
+from bert.training import checkpoint
 from serve.models import Models
 from squad import model as squad_model
 from squad import predict as squad_predict
@@ -36,10 +40,12 @@ from tests.serve import runs
 
 pytest.importorskip("openvino", reason="it is the engine")
 pytest.importorskip("onnx", reason="it has the graph that the engine reads")
+pytest.importorskip("onnxruntime", reason="exports need it")
 
 import openvino
 
 from bert.engines import openvino as of_openvino
+from bert.export import quantizing
 
 CLOSE = 1e-5  # the stated tolerance in float32, relative to the largest number of an output
 BOTH: tuple[EngineName, ...] = ("tensorflow", "openvino")
@@ -162,6 +168,67 @@ def test_words_and_features_are_those_of_tensorflow(tmp_path: Path) -> None:
         readers = [hidden_states.Reader(run, one, layers=(-1, 1), pool=pool, compiled=False) for one in encoders]
         for theirs, ours in zip(*(reader.encode(HOSTILE) for reader in readers), strict=True):
             close(ours.features, theirs.features)
+
+
+@pytest.fixture
+def unquantised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exports in 8 bits keep float32, so that the engine that reads them can be compared exactly, without NNCF."""
+    monkeypatch.setattr(quantizing, "check", lambda *_: None)
+    monkeypatch.setattr(quantizing, "narrowed", lambda *_: lambda model: (model, {}))
+
+
+def in_8_bits(run: Path) -> Path:
+    """Export a run to where the engine reads it."""
+    (run.parent / "dev.txt").write_text("a river\n")
+    calibration = ["--calibration", str(run.parent / "dev.txt"), "--score", "false"]
+    export.main(["openvino", str(run), str(run / "int8"), "--int8", "true", *calibration])
+    return run
+
+
+@pytest.mark.parametrize("kind", ["answer", "choose", "tag"])
+def test_the_file_in_8_bits_gives_the_states_to_each_head(kind: str, tmp_path: Path, unquantised: None) -> None:
+    folder = runs.of_questions(tmp_path / kind) if kind == "answer" else runs.of_task(tmp_path / kind, kind)
+    in_8_bits(folder)
+    arrays = dict(zip(("input_ids", "input_mask", "segment_ids"), rows(tokens=17), strict=True))
+    if kind == "choose":
+        arrays = {name: np.stack([array, array[::-1], array], axis=1) for name, array in arrays.items()}
+    expected, found = (of_task(folder, name).outputs(arrays) for name in ("tensorflow", "openvino_int8"))
+    inside = arrays["input_mask"] > 0 if kind in ("answer", "tag") else slice(None)
+    for ours, theirs in zip(found, expected, strict=True):
+        close(ours[inside], theirs[inside])
+
+
+def test_the_file_in_8_bits_gives_words_and_embeddings(tmp_path: Path, unquantised: None) -> None:
+    run = Run.open(in_8_bits(runs.of_pretraining(tmp_path / "run")))
+    names: tuple[EngineName, ...] = ("tensorflow", "openvino_int8")
+    models = [MaskedWords(run, batch=2, engine=name, compiled=False) for name in names]
+    ids, mask, _ = rows(tokens=11)
+    texts = [ids[0], ids[2][: mask[2].sum()]]
+    for theirs, ours in zip(*(one.log_probabilities(texts, [[1, 4], [3]], [5, 2]) for one in models), strict=True):
+        close(ours, theirs)
+    encoders = [run.encoder(engine=name) for name in names]
+    readers = [hidden_states.Reader(run, one, pool="mean", compiled=False) for one in encoders]
+    for theirs, ours in zip(*(reader.encode(HOSTILE) for reader in readers), strict=True):
+        close(ours.features, theirs.features)
+    with pytest.raises(UsageError, match="gives the last layer alone"):
+        hidden_states.Reader(run, encoders[1], layers=(1,), pool="mean", compiled=False)
+
+
+def test_8_bits_of_other_weights_are_refused(tmp_path: Path, unquantised: None) -> None:
+    run = runs.of_task(tmp_path / "run", "classify")
+    with pytest.raises(InputError, match=r"int8: no such folder, .*; run python -m bert.export openvino"):
+        tasks_model.load(run, engine="openvino_int8")
+    tasks_model.load(in_8_bits(run), engine="openvino_int8")
+    damaged = run / "int8" / "model.bin"
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(IntegrityError, match=r"model\.bin"):
+        tasks_model.load(run, engine="openvino_int8")
+    damaged.write_bytes(content)
+    weights = {name: weight + 1 for name, weight in variables(TaskModel(CONFIG, 5, Run.open(run).head)).items()}
+    checkpoint.save(run, 4, weights, keep=1)
+    with pytest.raises(InputError, match="not the 8 bits of the checkpoint that is used; remove it"):
+        tasks_model.load(run, engine="openvino_int8")
 
 
 def test_the_type_of_products_is_that_of_the_flag() -> None:

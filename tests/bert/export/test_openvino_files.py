@@ -16,6 +16,7 @@ from bert import encode
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.export import __main__ as export
 from bert.runs import Run
+from tasks import model as tasks_model
 from tests.bert.export.served import VOCAB
 from tests.conftest import ROOT
 
@@ -31,6 +32,7 @@ from bert.export import onnx_files, quantizing
 from tests.bert.export.test_onnx import CONFIG, HEADS, IN_CI, a_run, exported
 
 TEXTS = ["a river", "Q", "(cafe) #river river", "z y x"]
+INPUTS, READ = ("input_ids", "attention_mask", "token_type_ids"), ("input_ids", "input_mask", "segment_ids")
 IN_8_BITS = ["openvino", "--int8", "true", "--calibration", "dev.tsv"]
 FULL = (np.arange(7) < np.array([[7], [1], [3]])).astype(np.int64)
 
@@ -144,7 +146,7 @@ def test_both_scores_are_those_of_the_models(
     more = ("--int8", "true", "--calibration", tmp_path / "dev.tsv", "--max_loss", 100)
     folders = {
         "float32": exported(run, tmp_path / "whole", form="openvino"),
-        "int8": exported(run, tmp_path / "narrow", *more, form="openvino"),
+        "int8": exported(run, run / "int8", *more, form="openvino"),
     }
     described = json.loads((folders["int8"] / "model.json").read_text())
     printed = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -159,6 +161,11 @@ def test_both_scores_are_those_of_the_models(
         assert next(iter(described["scores"][name])) == "accuracy"
     change = np.abs(logits["int8"] - logits["float32"]).max() / np.abs(logits["float32"]).max()
     assert 1e-4 < change < 0.3
+    model = tasks_model.load(run, engine="openvino_int8")
+    given = inputs_of(run / "int8", [text for text, _ in rows])
+    tokens = [given[name].astype(np.int32) for name in INPUTS]
+    (found,) = tasks_model.Reader(model, 90, compiled=False).outputs(dict(zip(READ, tokens, strict=True)))
+    assert 1e-4 < np.abs(found - logits["float32"]).max() / np.abs(logits["float32"]).max() < 0.3
     assert (folders["int8"] / "model.bin").stat().st_size < 0.6 * (folders["float32"] / "model.bin").stat().st_size
 
 
