@@ -225,7 +225,8 @@ def test_8_bits_of_other_weights_are_refused(tmp_path: Path, unquantised: None) 
     with pytest.raises(IntegrityError, match=r"model\.bin"):
         tasks_model.load(run, engine="openvino_int8")
     damaged.write_bytes(content)
-    assert (head := Run.open(run).head)
+    head = Run.open(run).head
+    assert head is not None
     weights = {name: weight + 1 for name, weight in variables(TaskModel(CONFIG, 5, head)).items()}
     checkpoint.save(run, 4, weights, keep=1)
     with pytest.raises(InputError, match="not the 8 bits of the checkpoint that is used; remove it"):
