@@ -90,8 +90,9 @@ class Int8Encoder(OpenVINOEncoder):
         """path: model.xml of the export. compute: data type of what is not in 8 bits."""
         super().__init__(encoder, compute)
         model = shared_core().read_model(path)
-        outputs = (output for node in model.get_ops() for output in node.outputs())
-        (states,) = (output for output in outputs if STATES in output.get_names())
+        # An encoder alone gives its states away: the node that says so has the same name.
+        nodes = [node for node in model.get_ops() if node.get_type_name() != "Result"]
+        (states,) = (output for node in nodes for output in node.outputs() if STATES in output.get_names())
         self._of_choices = len(model.inputs[0].partial_shape) == 3  # [questions, choices, T]: each is a text
         cut = openvino.Model([states], model.get_parameters())  # without the head
         self._last = _Compiled(shared_core().compile_model(cut, "CPU", settings_for(compute)))

@@ -198,6 +198,16 @@ def test_the_file_in_8_bits_gives_the_states_to_each_head(kind: str, tmp_path: P
         close(ours[inside], theirs[inside])
 
 
+def test_the_file_in_8_bits_of_an_encoder_alone_gives_its_states(tmp_path: Path, unquantised: None) -> None:
+    folder = runs.save(tmp_path / "run", variables(random_encoder()), {"embedding": {"pool": "cls"}})
+    run = Run.open(in_8_bits(folder))
+    found, expected = (
+        run.encoder(engine=name).function(lambda x, mask: x[0], compiled=False)(*rows()).numpy()[rows()[1] > 0]
+        for name in ("openvino_int8", "tensorflow")
+    )
+    close(found, expected)
+
+
 def test_the_file_in_8_bits_gives_words_and_embeddings(tmp_path: Path, unquantised: None) -> None:
     run = Run.open(in_8_bits(runs.of_pretraining(tmp_path / "run")))
     names: tuple[EngineName, ...] = ("tensorflow", "openvino_int8")
