@@ -12,6 +12,8 @@ def parameters(model: ModelConfig) -> int:
     """Return the number of parameters in pretraining, including the heads; a causal model has none."""
     width, narrow, words = model.hidden_size, model.embedding_width, model.vocab_size
     pooler, next_sentence = width * (width + 1), 2 * width + 2
+    if model.head_transform:
+        pooler = width * (width + model.biases) + (1 + model.biases) * width
     masked_lm = (width + model.biases) * narrow + (1 + model.biases) * narrow + words
     return encoder_parameters(model) + (0 if model.causal else masked_lm + pooler + next_sentence)
 
