@@ -197,6 +197,8 @@ class ModelConfig:
                 f"--model.{name} {ours} contradicts the weights of {where}, whose model.{name} is {theirs}; leave it "
                 "out, or give other weights",
             )
+        if trained.positions != "learned" or trained.embedding_width != trained.hidden_size:
+            own = {*own} - {"position_initializer"}  # which such a model excludes
         return dataclasses.replace(trained, **{name: getattr(self, name) for name in own})
 
 
