@@ -536,7 +536,8 @@ def _check_one_head(model: Model, heads: set[str]) -> None:
     fits = len(of_task) == 1 and heads == of_task | {"pooler"} and model.config.head_transform
     if not fits and not heads <= {"masked_lm"}:
         raise InputError(
-            f"{model.family.title} has other heads in transformers than {', '.join(sorted(heads))}; use bert.export onnx"
+            f"{model.family.title} has other heads in transformers than {', '.join(sorted(heads))}; use bert.export "
+            "onnx"
         )
 
 

@@ -120,7 +120,7 @@ def test_each_phase_knows_the_lengths_of_its_data(name: str, lengths: list[tuple
 
 
 def test_modern_recipes_have_rotary_positions_and_the_published_schedule() -> None:
-    """mosaicml/examples, mosaic-bert-base-uncased.yaml: 286,720,000 sequences, warm-up 6 %, decay to 2 % of the peak."""
+    """mosaicml/examples, mosaic-bert-base-uncased.yaml: 286,720,000 samples, warm-up 6 %, decay to 2 % of the peak."""
     for name in MODERN:
         model = config(name).model
         assert (model.positions, model.attention_probs_dropout_prob, model.gated) == ("rotary", 0.0, False)

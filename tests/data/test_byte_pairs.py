@@ -176,10 +176,12 @@ def test_pretraining_of_an_import_goes_on_with_ones_own_text(kind, tmp_path, sta
     theirs = {"roberta": test_roberta, "modernbert": test_modernbert}[kind]
     theirs.a_folder(tmp_path / "theirs")
     start = imported(tmp_path / "theirs", tmp_path / "start")
-    with pytest.raises(InputError, match="give it to data.tfrecords as --vocab"):
+    with pytest.raises(InputError, match=r"give that file to data\.tfrecords as --vocab"):
         adapt.main([str(start), "--words", str(start / "config.json"), "--output", str(tmp_path / "adapted")])
     records = tmp_path / "records"
-    code, said = run(stage, source, start / "tokenizer.json", records, "--kind", "documents", "--whole_word_mask", "true")
+    code, said = run(
+        stage, source, start / "tokenizer.json", records, "--kind", "documents", "--whole_word_mask", "true"
+    )
     assert code == 0, said
     assert verify_folders(records)[0] == 0
     assert stage("stats", records)[0] == 0

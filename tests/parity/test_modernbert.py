@@ -78,7 +78,8 @@ def of_task(run: Path, config: ModelConfig) -> Arrays:
     batch = {name: x[None] if head.kind == "choice" else x for name, x in batch.items()}
     found = model(batch, Mode(tf.float32, DropoutRng(None)))
     parts = found if isinstance(found, tuple) else (found,)
-    return {name: x.numpy() for name, x in zip(("start_logits", "end_logits") if parts[1:] else ("logits",), parts)}
+    names = ("start_logits", "end_logits") if len(parts) == 2 else ("logits",)
+    return {name: x.numpy() for name, x in zip(names, parts, strict=True)}
 
 
 def inputs() -> Arrays:

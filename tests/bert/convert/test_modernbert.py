@@ -31,7 +31,12 @@ from tests.bert.text import bracketed
 
 MODE = Mode(tf.float32, DropoutRng(None))
 D, F, LAYERS, V = 20, 28, 3, bracketed.SIZE
-OUTPUTS = {"ForSequenceClassification": 3, "ForTokenClassification": 3, "ForQuestionAnswering": 2, "ForMultipleChoice": 1}
+OUTPUTS = {
+    "ForSequenceClassification": 3,
+    "ForTokenClassification": 3,
+    "ForQuestionAnswering": 2,
+    "ForMultipleChoice": 1,
+}
 SPECIAL_IDS = {"pad_token_id": V - 2, "cls_token_id": V - 4, "sep_token_id": V - 3}
 CONFIG: dict[str, Any] = {  # as transformers 4.48 writes it
     "architectures": ["ModernBertForMaskedLM"],
