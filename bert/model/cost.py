@@ -148,9 +148,9 @@ def activations(
         stream = 4 + size + size * (size < 4)
     if model.recompute_activations:
         # Of one layer: one float32 and two narrow arrays of a softmax and its gradient, or three narrow arrays of a
-        # GELU and its gradient (four if gated, as below one more), whichever is larger; and queries, keys, values,
-        # context, output and a float32 sum.
-        feed_forward = (3 + model.gated) * tokens * inner * size
+        # GELU and its gradient (if gated, also three of the other factor), whichever is larger; and queries, keys,
+        # values, context, output and a float32 sum.
+        feed_forward = 3 * (1 + model.gated) * tokens * inner * size
         layer = max(pairs // layers * (4 + 2 * size), feed_forward) + tokens * width * (5 * size + 4)
         if cpu:  # all arrays of the layer, as below, at once, and the gradient of a GELU
             layer = pairs // layers * 2 * size + feed_forward + tokens * width * (5 * size + 2 * stream)

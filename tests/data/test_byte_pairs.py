@@ -1,7 +1,7 @@
 """Records of the tokenizers of imported models: RoBERTa's, ModernBERT's and XLM-RoBERTa's.
 
-Ids are compared with Hugging Face's `tokenizers`, words with its pre-tokenizer; tests/parity/test_records.py compares
-with transformers.
+Ids are compared with Hugging Face's `tokenizers`, words with its pre-tokenizer; tests/parity compares with
+transformers.
 """
 
 import json
@@ -86,6 +86,7 @@ def test_a_document_has_the_ids_that_the_library_gives_it(kind, tmp_path, stage,
     theirs = Tokenizer.from_file(str(vocab))
     theirs.encode_special_tokens = True  # in a text they are text
     masked = dynamic_masking.source(tmp_path / "out", "train", seed=3)
+    assert isinstance(masked, dynamic_masking.DynamicMasking)
     assert manifest.load(tmp_path / "out").extra["vocab_size"] == {"modernbert": bracketed.SIZE}.get(kind, size)
     chunks, owners = masked._chunks(np.arange(len(masked)))
     found: dict[tuple[int, int], list[int]] = {}

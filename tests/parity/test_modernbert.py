@@ -18,6 +18,7 @@ from bert.model.encoder import Mode, variables
 from bert.model.heads import TaskModel
 from bert.text.tokenization import BracketedTokenizer
 from bert.training import checkpoint
+from data import tfrecords
 from tests.bert.text import bracketed as tokenizer
 from tests.parity.test_transformers import CLASSES, Arrays, assert_equal, command, oracle, ours, theirs, to_run
 
@@ -154,3 +155,11 @@ def test_tokens_are_those_of_transformers(converted: Path) -> None:
         assert before == after == here.row(here.encode([text])[0]).ids.tolist(), text
     first, second = (here.encode([text])[0] for text in (TEXTS[1], TEXTS[0]))
     assert all(ids == here.row(first, second).ids.tolist() for ids, _ in pairs)
+
+
+def test_a_document_of_records_has_the_tokens_of_its_sentences_together(converted: Path) -> None:
+    sentences = [*TEXTS[:3], "\u00e9t\u00e9 the"]
+    (expected,) = oracle(("tokens", converted / "theirs" / PLACES[0], " ".join(sentences)))
+    here = BracketedTokenizer(converted / "run" / PLACES[0] / "tokenizer.json")
+    documents, _ = tfrecords.tokenize([sentences], here)
+    assert here.row(documents.ids).ids.tolist() == expected
