@@ -74,8 +74,8 @@ def _check(run: Run, data: Source, folder: Path) -> None:
         raise InputError(
             f"{folder}: made with another vocabulary than that of {run.path}; make the data with its {ours.name}"
         )
-    rules = tokenizer.rules if stored and isinstance(tokenizer, WordPieceTokenizer) else None
-    if rules and not vocabulary.rules_of(theirs, tokenizer.vocab).agrees(rules):
+    own = tokenizer.rules if stored and isinstance(tokenizer, WordPieceTokenizer) else None
+    if own and not vocabulary.rules_of(theirs, tokenizer.vocab).agrees(own):
         print(
             f"note: {folder}: its texts became words by other rules than those of {run.path} (tokenizer_config.json)",
             file=sys.stderr,

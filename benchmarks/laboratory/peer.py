@@ -25,7 +25,7 @@ from bert.core.config import Count, PretrainConfig
 from bert.core.errors import InputError, UsageError, UserError
 from bert.core.ranges import Seed
 from bert.model.encoder import variables
-from bert.text import records, sampler, vocabulary
+from bert.text import sampler, vocabulary
 from bert.training import checkpoint, loop, resume, schedule
 from bert.training.communicator import Communicator
 from bert.training.evaluation import Evaluation
