@@ -173,8 +173,8 @@ def test_scores_of_texts_tags_and_answers_are_those_of_the_equations(pooling: st
         y: np.ndarray = gelu(x.astype(np.float64) @ theirs["head.dense.weight"].T)
         y = (y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + 1e-12) * theirs["head.norm.weight"]
         expected = y @ theirs["classifier.weight"].T + theirs["classifier.bias"]
-        batch = {"input_ids": ids, "input_mask": mask, "segment_ids": ids * 0}
-        batch = {name: tf.constant(value, tf.int32) for name, value in batch.items()}
+        arrays = (("input_ids", ids), ("input_mask", mask), ("segment_ids", ids * 0))
+        batch: dict[str, tf.Tensor] = {name: tf.constant(value, tf.int32) for name, value in arrays}
         choices = kind == "ForMultipleChoice"
         logits = model({name: value[None] if choices else value for name, value in batch.items()}, MODE)
         found = np.stack(logits, axis=-1) if isinstance(logits, tuple) else logits.numpy()
