@@ -140,7 +140,8 @@ $(foreach name,$(GIVEN),$(eval override export $(name) := $$(value $(name))))
 ##                  WIKIPEDIA_FLAGS and PUBMED_FLAGS
 ##   LANGUAGE       of the texts, such as de: NLTK's Punkt model of it is used if it is installed
 ##   BERT_CONTACT   a mail address or page, which is sent to the servers of downloads
-##   VOCAB          vocab.txt to use, or `train` (default) to train one of VOCAB_SIZE entries (30522)
+##   VOCAB          vocab.txt or tokenizer.json to use, or `train` (default) to train a vocab.txt of VOCAB_SIZE entries
+##                  (30522)
 ##   LOWER_CASE     false for a cased vocabulary;  STRIP_ACCENTS  false to keep accents of lower-cased text
 ##   SPECIAL        further special tokens, such as "[E1] [/E1]", kept whole where a text has them
 ##   SHARDS         shards of the corpus (default: from its size and the cores; fewer for few documents)

@@ -119,7 +119,7 @@ def computing(fine_tuned: Any) -> Callable[[Rows], list[np.ndarray]]:
     """Return a function of rows that gives the logits, as the service and `bert.load` compute them."""
     import tensorflow as tf
 
-    function = fine_tuned.encoder.function(lambda states, mask: fine_tuned.head(states[0]), compiled=False)
+    function = fine_tuned.encoder.function(lambda states, mask: fine_tuned.head(states[0], mask), compiled=False)
     return lambda rows: [logits.numpy() for logits in function(*(tf.constant(rows[name]) for name in INPUTS))]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks import cases
 from bert.core import outputs
-from bert.text import frames, records, tf_example
+from bert.text import frames, tf_example, vocabulary
 from bert.text.vocabulary import SPECIAL
 
 HELDOUT = 32  # sequences
@@ -32,7 +32,7 @@ def _make(partial: Path, case: cases.Case) -> outputs.StageResult:
                 writer.write(record)
         counts[name] = len(encoded)
     words = [*SPECIAL, *(f"w{number}" for number in range(cases.WORDS - len(SPECIAL)))]
-    (partial / records.VOCABULARY).write_text("\n".join(words) + "\n", encoding="utf-8")
+    (partial / vocabulary.NAME).write_text("\n".join(words) + "\n", encoding="utf-8")
     spec = {
         key: {"shape": [values.shape[1]], "dtype": "float32" if values.dtype == np.float32 else "int64"}
         for key, values in arrays.items()

@@ -106,7 +106,7 @@ class Ours:
             task.module.encoder, tf.as_dtype(self.compute)
         )  # as squad.predict and squad.export do
         score = graphs.function(
-            lambda inputs: task.module.head(encoder(*(inputs[name] for name in INPUTS))),
+            lambda inputs: task.module.head(encoder(*(inputs[name] for name in INPUTS)), inputs["input_mask"]),
             input_signature=[dict.fromkeys(INPUTS, tf.TensorSpec([None, None], tf.int32))],
         )
         return lambda batch: [logits.numpy() for logits in score({name: batch[name] for name in INPUTS})]

@@ -143,7 +143,10 @@ def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
     if config.causal:
         raise InputError(f"{options.run}: a causal model; its tokens spell every word, so it needs no new ones")
     if not (options.run / "vocab.txt").exists():
-        raise InputError(f"{options.run}: has no vocab.txt; only word pieces can be added to")
+        raise InputError(
+            f"{options.run}: has no vocab.txt, and its tokenizer.json needs no new words, since its tokens spell all; "
+            "give that file to data.tfrecords as --vocab, and the run to bert.pretrain as --init.checkpoint"
+        )
     vocabulary = load_vocab(options.run / "vocab.txt")
     rules = rules_of(options.run / "vocab.txt", vocabulary)
     run.check_vocab_size(config, vocabulary, options.run / "vocab.txt")

@@ -18,7 +18,7 @@ from bert.core.progress import Progress
 from bert.masked_words import MaskedWords, check_head
 from bert.pretraining import Pretraining, pairs_of
 from bert.runs import Compute, Run
-from bert.text import dynamic_masking, rules, sampler, vocabulary
+from bert.text import byte_bpe, dynamic_masking, rules, sampler, tokenizer_kind, vocabulary
 from bert.text.dynamic_masking import DynamicMasking
 from bert.text.records import Dataset
 from bert.text.tokenization import WordPieceTokenizer
@@ -64,16 +64,18 @@ def of_samples(run: Run, folder: Path, split: str, sequences: int, batch_size: i
 
 def _check(run: Run, data: Source, folder: Path) -> None:
     """Raise InputError if the samples are not for the model."""
-    tokenizer = run.tokenizer
-    if not isinstance(tokenizer, WordPieceTokenizer):
-        raise InputError(f"{run.path}: has no word pieces, of which data.tfrecords makes samples; give --text")
-    stored = data.manifest.files.get(vocabulary.NAME)
+    tokenizer, ours, theirs = run.tokenizer, vocabulary.path_in(run.path), vocabulary.path_in(folder)
+    stored = data.manifest.files.get(theirs.name)
     vocab_sha256, size = data.description.vocab_sha256 or (stored and stored.sha256), data.description.vocab_size
-    if vocab_sha256 not in (None, tokenizer.vocab_sha256) or size > run.config.vocab_size:
+    differs = vocab_sha256 not in (None, tokenizer.vocab_sha256)
+    if differs and stored and ours.name == theirs.name == byte_bpe.NAME:  # an import writes it in another form
+        differs = tokenizer_kind.content(ours) != tokenizer_kind.content(theirs)
+    if differs or size > run.config.vocab_size:
         raise InputError(
-            f"{folder}: made with another vocabulary than that of {run.path}; make the data with its vocab.txt"
+            f"{folder}: made with another vocabulary than that of {run.path}; make the data with its {ours.name}"
         )
-    if stored and not vocabulary.rules_of(folder / vocabulary.NAME, tokenizer.vocab).agrees(tokenizer.rules):
+    own = tokenizer.rules if stored and isinstance(tokenizer, WordPieceTokenizer) else None
+    if own and not vocabulary.rules_of(theirs, tokenizer.vocab).agrees(own):
         print(
             f"note: {folder}: its texts became words by other rules than those of {run.path} (tokenizer_config.json)",
             file=sys.stderr,

@@ -20,7 +20,7 @@ from bert.model import cost, heads, losses
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.parts import WHOLE, Parts
 from bert.recipes import Phase
-from bert.text import byte_bpe, dynamic_masking, records, token_file
+from bert.text import dynamic_masking, records, token_file, vocabulary
 from bert.text.instances import MASK_SHARES
 from bert.text.rules import RULES
 from bert.text.sampler import Batch
@@ -250,7 +250,7 @@ def _folder(phase: Phase) -> Path:
 
 
 def _vocab(phase: Phase) -> Path:
-    return _folder(phase) / (byte_bpe.NAME if phase.config.model.causal else records.VOCABULARY)
+    return vocabulary.path_in(_folder(phase))
 
 
 def check_data(phases: Sequence[Phase], comm: Communicator) -> None:

@@ -106,9 +106,9 @@ class Recipe:
 RECIPES: dict[str, Recipe] = {}  # by name; NAME_phase1 is the first phase of NAME alone
 
 
-def predictions(model: ModelConfig, sequence: int) -> int:
-    """Return the tokens that are predicted in a sequence, as `data.tfrecords` makes it."""
-    return sequence if model.causal else math.ceil(round(sequence * MASKED, 6))
+def predictions(model: ModelConfig, sequence: int, masked: float = MASKED) -> int:
+    """Return the tokens that are predicted in a sequence, as `data.tfrecords` makes it. masked: share of the tokens."""
+    return sequence if model.causal else math.ceil(round(sequence * masked, 6))
 
 
 def phase(config: PretrainConfig, length: int = 0, predicted: int = 0) -> Phase:
@@ -362,6 +362,57 @@ recipe(
         ),
         SHORT,
     ),
+)
+MODERN = "made with --pairs none and --masked_lm_prob 0.3"
+
+
+def _modern(model: ModelConfig, batch: BatchConfig, optimizer: OptimizerConfig, steps: int) -> Phase:
+    """Return the phase of a recipe with rotary positions, and 39 of 128 tokens to predict.
+
+    Of what came after BERT, rotary positions alone paid in a small model (docs/results/2026-11-modern-blocks.md). There
+    is no dropout on attention weights, which fused attention does not have.
+    """
+    rotary = replace(model, positions="rotary", attention_probs_dropout_prob=0.0)
+    run = RunConfig(steps=steps, log_every=20, save_every=500, evaluate_every=500, evaluate_sequences=10_240)
+    config = PretrainConfig(model=rotary, batch=batch, optimizer=optimizer, precision=AUTO, run=run)
+    return phase(config, SHORT, predicted=predictions(rotary, SHORT, 0.3))
+
+
+def _mosaic(size: str, per_device: int) -> Phase:
+    """Portes et al. 2023, MosaicBERT: the optimizer, batch and length of mosaicml/examples, of both sizes."""
+    optimizer = OptimizerConfig(
+        name="adamw",
+        learning_rate=5e-4,
+        warmup_steps=4200,
+        minimum_rate=1e-5,
+        continuous=True,
+        beta_2=0.98,
+        weight_decay=1e-5,
+    )
+    return _modern(_rounded(size), BatchConfig(total=4096, per_device=per_device), optimizer, steps=70_000)
+
+
+recipe(
+    "bert_modern_small",
+    "4 layers x 512 with rotary positions, masked words only and 30 % of them, for one GPU or a CPU with patience; "
+    f"data {MODERN}",
+    _modern(
+        SIZES["small"],
+        BatchConfig(total=256, per_device=64),
+        OptimizerConfig(name="adamw", learning_rate=1e-3, warmup_steps=1200, continuous=True, beta_2=0.98),
+        steps=20_000,
+    ),
+)
+recipe(
+    "bert_modern_base",
+    "BERT-Base with rotary positions, masked words only and 30 % of them; batch and optimizer are those of MosaicBERT "
+    f"(Portes et al. 2023); data {MODERN}",
+    _mosaic("base", 256),
+)
+recipe(
+    "bert_modern_large",
+    f"BERT-Large with the settings of bert_modern_base; data {MODERN}",
+    _mosaic("large", 128),
 )
 recipe(
     "bert_domain",

@@ -26,10 +26,10 @@ from bert.core.manifest import Manifest
 from bert.core.progress import MB, Progress
 from bert.core.random_access import RandomAccess
 from bert.core.ranges import Range, Workers
-from bert.text import byte_bpe
+from bert.text import byte_bpe, tokenization, vocabulary
 from bert.text.byte_bpe import ByteBPE
 from bert.text.token_file import SUFFIX, Stream, TokenFile
-from bert.text.vocabulary import SPECIAL, load_vocab
+from bert.text.tokenization import Tokenizer
 from data import verify
 from data.audit import checks
 from data.pipeline import workers
@@ -161,11 +161,11 @@ def octaves(sizes: np.ndarray) -> np.ndarray:
 
 
 @functools.lru_cache(1)  # a worker counts many files, and opening a folder takes time for each of its files
-def _open_records(folder: Path, split: str, sha256: str) -> tuple[Any, list[str]]:
-    """Return the records of a split, and the vocabulary. sha256: of the manifest."""
+def _open_records(folder: Path, split: str, sha256: str) -> tuple[Any, Tokenizer]:
+    """Return the records of a split, and their tokenizer. sha256: of the manifest."""
     from bert.text import records  # it imports TensorFlow
 
-    return records.Dataset(folder, split), load_vocab(folder / "vocab.txt")
+    return records.Dataset(folder, split), tokenization.read(vocabulary.path_in(folder))
 
 
 @functools.lru_cache(1)
@@ -176,8 +176,8 @@ def _open_tokens(folder: Path, sha256: str) -> tuple[Manifest, np.ndarray]:
 
 def count_instances(task: CountTask) -> Counts:
     """Count masked instances."""
-    data, vocabulary = _open_records(task.folder, task.split, task.sha256)
-    cls, sep, mask = (vocabulary.index(token) for token in ("[CLS]", "[SEP]", "[MASK]"))
+    data, tokenizer = _open_records(task.folder, task.split, task.sha256)
+    cls, sep, mask = tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id
     total: Counts = {}
     for indices in task.batches():
         features = {name: value.numpy() for name, value in data.read(indices).items()}
@@ -199,14 +199,14 @@ def count_instances(task: CountTask) -> Counts:
             "length": np.bincount(inside.sum(1), minlength=ids.shape[1] + 1),
             "predictions": np.bincount(used.sum(1), minlength=used.shape[1] + 1),
         }
-        total = add(total, counts | _count_words(text, vocabulary))
+        total = add(total, counts | _count_words(text, tokenizer))
     return total
 
 
 def count_chunks(task: CountTask) -> Counts:
     """Count chunks of tokenised documents."""
-    data, vocabulary = _open_records(task.folder, task.split, task.sha256)
-    expected = checks.RecordFormat(checks.chunk_features({}), len(vocabulary), {})
+    data, tokenizer = _open_records(task.folder, task.split, task.sha256)
+    expected = checks.RecordFormat(checks.chunk_features({}), len(tokenizer.vocab), {})
     total: Counts = {}
     for indices in task.batches():
         payloads = [data.payload(index) for index in indices.tolist()]
@@ -221,16 +221,15 @@ def count_chunks(task: CountTask) -> Counts:
             "tokens of a chunk": octaves(parsed["ids"].row_lengths().numpy()),
             "sentences of a chunk": octaves(parsed["sentences"].row_lengths().numpy()),
         }
-        total = add(total, counts | _count_words(text, vocabulary))
+        total = add(total, counts | _count_words(text, tokenizer))
     return total
 
 
-def _count_words(text: np.ndarray, vocabulary: list[str]) -> Counts:
-    """Count the WordPiece tokens of a text [tokens]."""
-    seen = np.bincount(text, minlength=len(vocabulary))
-    ordinary = [i for i, token in enumerate(vocabulary) if token not in SPECIAL and not token.startswith("[unused")]
-    unknown = seen[vocabulary.index("[UNK]")]
-    return {"unknown tokens": unknown, "tokens of text": len(text), OCCURRENCES: seen[ordinary]}
+def _count_words(text: np.ndarray, tokenizer: Tokenizer) -> Counts:
+    """Count the tokens of a text [tokens]."""
+    seen = np.bincount(text, minlength=len(tokenizer.vocab))
+    counted = np.union1d(tokenizer.ordinary, tokenizer.special).astype(np.int64)
+    return {"unknown tokens": seen[tokenizer.unk_id], "tokens of text": len(text), OCCURRENCES: seen[counted]}
 
 
 def count_tokens(task: CountTask) -> Counts:

@@ -2,11 +2,17 @@
 
     python -m data.tfrecords --source workdir/corpus/shards --vocab workdir/corpus/vocab/vocab.txt \\
         --output workdir/tfrecords/seq128 --max_seq_length 128 [--kind documents]
+    python -m data.tfrecords --source workdir/corpus/shards --vocab RUN/tokenizer.json --output workdir/domain \\
+        --lower_case false --pairs none --kind documents
 
 There are two kinds of records. `instances` (static masking) are sentence pairs that are masked in advance, as in
 google-research/bert: the training shards are read `dupe_factor` times, each time with other pairs and masks, and the
 held-out shards once. `documents` (dynamic masking) are chunks of token ids, from which the trainer makes new instances
 in every epoch (bert/text/dynamic_masking.py).
+
+The vocabulary is a `vocab.txt`, or the `tokenizer.json` of an imported RoBERTa, ModernBERT or XLM-RoBERTa. These have
+no segments, so an instance of theirs is [CLS] text [SEP]. A text has the tokens that it has in transformers: the
+sentences of a document follow each other with a space between.
 
 Each shard is one task. Its random numbers depend only on the seed and the shard's name.
 """
@@ -29,9 +35,8 @@ from bert.core import cli, files, outputs, ranges
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.ranges import Range, Seed, Share
 from bert.core.workspace import Work
-from bert.text import frames, instances, tf_example, vocabulary
-from bert.text.tokenization import WordPieceTokenizer
-from bert.text.vocabulary import load_vocab
+from bert.text import frames, instances, tf_example, tokenization, tokenizer_kind, vocabulary
+from bert.text.tokenization import Tokenizer
 from data.pipeline import languages, losses, parts, tasks, workers
 from data.pipeline.parts import Part
 from data.pipeline.tasks import TaskResult
@@ -49,7 +54,7 @@ class Options(tasks.Options):
     source: cli.Stored[Path]
     """folder written by data.shards"""
     vocab: cli.Stored[Path]
-    """vocabulary file, vocab.txt"""
+    """vocabulary: a vocab.txt, or the tokenizer.json of an imported model"""
     output: cli.Stored[Path]
     """folder to write"""
     kind: Literal["instances", "documents"] = "instances"
@@ -65,7 +70,7 @@ class Options(tasks.Options):
     short_seq_prob: Share = 0.1
     """fraction of instances with a random, shorter length"""
     whole_word_mask: bool = False
-    """mask all WordPiece tokens of a word or none"""
+    """mask all tokens of a word or none"""
     max_ngram: Annotated[int, Range(1, 100)] = 1
     """mask spans of up to this many words; longer spans are rarer"""
     pairs: Literal["nsp", "sop", "none"] = "nsp"
@@ -84,6 +89,11 @@ class Options(tasks.Options):
         ranges.check_mask_shares(self.mask_shares, "mask_shares")
         if self.single_sentences and self.pairs != "none":
             raise UsageError(f"--single_sentences true: there are no pairs of type {self.pairs}; give --pairs none")
+        if self.one_segment and self.pairs != "none":
+            raise UsageError(
+                f"--pairs {self.pairs}: {self.vocab} is of a model without segments, whose instances are "
+                "[CLS] text [SEP]; give --pairs none (PAIRS of make)"
+            )
         if self.max_predictions_per_seq == 0:
             longest = math.ceil(round(self.max_seq_length * self.masked_lm_prob, 6))
             object.__setattr__(self, "max_predictions_per_seq", longest)
@@ -92,6 +102,11 @@ class Options(tasks.Options):
                 f"--max_predictions_per_seq {self.max_predictions_per_seq}: must be from 1 to --max_seq_length minus 3 "
                 "(if it is not given, it follows from --masked_lm_prob)"
             )
+
+    @property
+    def one_segment(self) -> bool:
+        """Whether the vocabulary is of models without segments."""
+        return tokenizer_kind.of(self.vocab) != "word pieces"
 
     def shape(self) -> instances.InstanceConfig:
         """Return the flags that `bert.text.instances` takes."""
@@ -117,7 +132,7 @@ def write_shard(task: ShardTask) -> dict[str, Any]:
     lost = losses.Losses()
     with frames.RecordWriter(task.target) as writer:
         for block in blocks(task.source):
-            documents, has_tokens = tokenize(block, tokenizer)
+            documents, has_tokens = tokenize(block, tokenizer, alone=task.options.single_sentences)
             is_used, used_tokens = np.ones(len(documents.documents) - 1, bool), len(documents.ids)
             if task.options.kind == "instances":
                 plan = plan_instances(task, documents, rng)
@@ -196,12 +211,12 @@ def write_instances(
     task: ShardTask,
     documents: instances.Documents,
     plan: instances.PairPlan,
-    tokenizer: WordPieceTokenizer,
+    tokenizer: Tokenizer,
     rng: np.random.Generator,
 ) -> Counter[str]:
     """Write masked instances in the order of the plan."""
     shape = task.options.shape()
-    tokens = instances.Tokens.from_vocab(tokenizer.vocab, tokenizer.rules.special)
+    tokens = instances.Tokens.of(tokenizer)
     counts: Counter[str] = Counter(
         instances=len(plan),
         pairs_of_label_1=int(plan.label.sum()),
@@ -218,8 +233,8 @@ def write_instances(
 
 
 @functools.cache  # a worker writes many shards
-def _load_tokenizer(vocab: Path, sha256: str) -> WordPieceTokenizer:
-    tokenizer = WordPieceTokenizer(vocab)
+def _load_tokenizer(vocab: Path, sha256: str) -> Tokenizer:
+    tokenizer = tokenization.read(vocab)
     if tokenizer.vocab_sha256 != sha256:
         raise IntegrityError(f"{vocab}: has changed while the stage was running; repeat the command")
     return tokenizer
@@ -244,15 +259,27 @@ def blocks(shard: Part) -> Iterator[list[list[str]]]:
             documents, yielded = [], offset * count // size
 
 
-def tokenize(block: Sequence[list[str]], tokenizer: WordPieceTokenizer) -> tuple[instances.Documents, np.ndarray]:
-    """Return the token ids of documents, each a list of sentences, and which have any: bool [documents]."""
+def tokenize(
+    block: Sequence[list[str]], tokenizer: Tokenizer, alone: bool = False
+) -> tuple[instances.Documents, np.ndarray]:
+    """Return the token ids of documents, each a list of sentences, and which have any: bool [documents].
+
+    alone: each sentence is a text of its own, so that none has the tokens that it has behind another one.
+    """
     ids, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
-    for batch in parts.batches(itertools.chain.from_iterable(block), len):  # of one long document, too
+    sentences_of = (_as_within(document, tokenizer) for document in block)
+    for batch in parts.batches(itertools.chain.from_iterable(block if alone else sentences_of), len):
         flat, splits = tokenizer.encode(batch)
         ids.append(flat)
         lengths.append(np.diff(splits))
     sentences, ends = np.cumsum(np.concatenate(lengths)), np.cumsum([0, *map(len, block)])
     return instances.Documents.from_sentences(np.concatenate(ids), sentences, ends), np.diff(sentences[ends]) > 0
+
+
+def _as_within(document: Sequence[str], tokenizer: Tokenizer) -> Iterator[str]:
+    """Yield the sentences of a document as the tokenizer needs them to make the tokens of the whole."""
+    yield from document[:1]
+    yield from map(tokenizer.within, document[1:])
 
 
 class TfrecordsStage(tasks.Stage[ShardTask]):
@@ -273,7 +300,8 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
         vocab = self.options.vocab
         check_case(vocab, self.options.lower_case)
         vocabulary.copy(vocab, work.output)
-        self.vocab_sha256 = files.sha256(work.output / vocabulary.NAME)
+        copied = work.output / vocabulary.name_for(vocab)
+        self.vocab_sha256, self.vocab_size = files.sha256(copied), len(tokenization.read(copied).vocab)
         return [
             ShardTask(shard, work.output / f"{shard.path.stem}.tfrecord", self.options, self.vocab_sha256)
             for shard in self.shards
@@ -317,7 +345,7 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
             counts=counts,
             records=written,
             sources={task.target.name: task.source.source for task in tasks},
-            extra=_extra(self.options, self.vocab_sha256) | {"losses": lost},
+            extra=_extra(self.options, self.vocab_sha256, self.vocab_size) | {"losses": lost},
         )
 
     def _check_pairs(self, counts: dict[str, dict[str, int]]) -> None:
@@ -342,7 +370,7 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
         return task.source.path.stat().st_size
 
 
-def _extra(options: Options, vocab_sha256: str) -> dict[str, Any]:
+def _extra(options: Options, vocab_sha256: str, vocab_size: int) -> dict[str, Any]:
     """Return the description of the records for the manifest."""
     shape = options.shape()
     instance = instances.feature_spec(shape)
@@ -356,14 +384,15 @@ def _extra(options: Options, vocab_sha256: str) -> dict[str, Any]:
         "features": instance if options.kind == "instances" else stored,
         "instances": dataclasses.asdict(shape),
         "vocab_sha256": vocab_sha256,
-        "vocab_size": len(load_vocab(options.vocab)),
+        "vocab_size": vocab_size,
         "lower_case": options.lower_case,
     } | languages.of(options.source)
 
 
 def main(argv: list[str]) -> None:
     options = tasks.parse(Options, argv, prog="python -m data.tfrecords", description=__doc__)
-    os.environ.update(workers.NO_GPU)  # inherited by the workers, each of which would allocate a GPU's whole memory
+    # Inherited by the workers, each of which would allocate a GPU's whole memory.
+    os.environ.update(workers.NO_GPU | workers.ONE_THREAD)
     shards = parts.find(options.source, "train", "shards")
     shards += parts.find(options.source, "heldout", "shards", may_lack=True)  # of a small corpus
     tasks.build(TfrecordsStage(options, shards), options.output, options)

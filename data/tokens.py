@@ -36,10 +36,10 @@ from data.pipeline import parts, tasks
 from data.pipeline.duplicates import VERDICTS, Survey, is_held_out, saved_verdicts, survey
 from data.pipeline.parts import Part
 from data.pipeline.tasks import TaskResult
+from data.pipeline.workers import ONE_THREAD
 
 HELD_OUT_PARTS = 16  # parts whose held-out documents are in one file; the lines of other documents are not decoded
 TRAIN, HELD_OUT = 100, 101  # verdicts beside those of VERDICTS
-ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false"}  # in each worker; there is one for each core
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

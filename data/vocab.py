@@ -23,9 +23,10 @@ from bert.core import cli, ending, manifest, object_store, outputs, ranges
 from bert.core.errors import InputError, UsageError
 from bert.core.progress import MB, Progress
 from bert.core.ranges import Range
-from bert.text import vocabulary
+from bert.text import tokenization, vocabulary
 from bert.text.normalization import Normalizer, Rules
-from bert.text.vocabulary import SPECIAL, load_vocab, rules_of
+from bert.text.tokenization import WordPieceTokenizer
+from bert.text.vocabulary import SPECIAL
 from bert.text.wordpiece import LONGEST_CACHED, MAX_CACHED, WordPiece
 from data.pipeline import losses, parts, tasks
 from data.pipeline.parts import Part
@@ -50,7 +51,7 @@ class Options:
     size: Annotated[int, Range(100, 10_000_000)] | None = None
     """number of tokens of the vocabulary to train"""
     vocab: cli.Stored[Path | None] = None
-    """use this vocab.txt instead of training one"""
+    """use this vocab.txt, or the tokenizer.json of an imported model, instead of training one"""
     lower_case: bool = True
     """lower-case the text and, unless --strip_accents false, strip accents"""
     strip_accents: bool | None = None
@@ -165,25 +166,30 @@ def without_accents(texts: Iterable[str], rules: Rules) -> tuple[float, str]:
     return changed.total() / max(1, words.total()), changed.most_common(1)[0][0] if changed else ""
 
 
-def check_case(vocab: Path, lower_case: bool) -> Rules:
-    """Return the rules of a vocabulary. Raise InputError if it is cased and the text lower-cased, or the reverse.
+def check_case(vocab: Path, lower_case: bool) -> tokenization.Tokenizer:
+    """Return the tokenizer of a vocabulary. Raise InputError if it is cased and the text lower-cased, or the reverse.
 
     Most words would be unknown tokens.
     """
-    rules = rules_of(vocab, load_vocab(vocab))
-    if lower_case and not rules.lower_case:
+    tokenizer = tokenization.read(vocab)
+    if lower_case and not tokenizer.lower_case:
         raise InputError(f"{vocab}: a cased vocabulary, but --lower_case is true; give --lower_case false")
-    if rules.lower_case and not lower_case:
+    if tokenizer.lower_case and not lower_case:
         raise InputError(f"{vocab}: an uncased vocabulary, but --lower_case is false; give --lower_case true")
-    return rules
+    return tokenizer
 
 
 def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.StageResult:
-    """Train or check the vocabulary and write `vocab.txt`."""
+    """Train or check the vocabulary and write `vocab.txt`; or copy a `tokenizer.json`."""
     extra: dict[str, Any] = {}
     if options.vocab:
-        tokens, rules = load_vocab(options.vocab), check_case(options.vocab, options.lower_case)
+        tokenizer = check_case(options.vocab, options.lower_case)
+        tokens = tokenizer.vocab
         print(f"vocab: {len(tokens):,} tokens of {options.vocab}", file=sys.stderr)
+        if isinstance(tokenizer, WordPieceTokenizer):
+            vocabulary.write(tokens, tokenizer.rules, partial)
+        else:
+            vocabulary.copy(options.vocab, partial)
     else:
         assert options.size is not None and options.source is not None
         lost, rules = losses.Losses(), options.rules()
@@ -205,8 +211,9 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
             if share > MOST_STRIPPED:
                 stripped = f"{share:.1%} of the words are others without their accents, most often {word!r}"
                 print(f"vocab: {stripped}; --strip_accents false keeps them", file=sys.stderr)
-    vocabulary.write(tokens, rules, partial)
-    return outputs.StageResult(counts={"tokens": len(tokens)}, records={vocabulary.NAME: len(tokens)}, extra=extra)
+        vocabulary.write(tokens, rules, partial)
+    name = vocabulary.path_in(partial).name
+    return outputs.StageResult(counts={"tokens": len(tokens)}, records={name: len(tokens)}, extra=extra)
 
 
 def _not_sampled(shards: Path, lost: losses.Losses) -> losses.Report:
@@ -274,7 +281,7 @@ def main(argv: list[str]) -> None:
         inputs=tasks.inputs(options),
         make=lambda partial: make(options, sources, partial),
     )
-    shards, vocab = options.source or "SHARDS", options.output / vocabulary.NAME
+    shards, vocab = options.source or "SHARDS", vocabulary.path_in(options.output)
     then = ("python", "-m", "data.tfrecords", "--source", shards, "--vocab", vocab, "--output", "FOLDER")
     object_store.send(options.output)
     ending.tell(options.output, "", *then)

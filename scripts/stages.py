@@ -27,6 +27,7 @@ from bert.core import cli
 from bert.core.cli import Positional, Switch
 from bert.core.errors import Stopped, UsageError
 from bert.core.manifest import is_finished
+from bert.text import vocabulary
 from data.pipeline import workers
 from scripts import variables
 from scripts.variables import Variables
@@ -198,13 +199,14 @@ def corpus(v: Variables) -> Iterator[Command]:
 
 @stage(needs=lambda _: ["vocab"])
 def tfrecords(v: Variables) -> Iterator[Command]:
-    source, vocabulary = v.corpus / "shards", v.corpus / "vocab" / "vocab.txt"
+    source, made = v.corpus / "shards", v.corpus / "vocab"
+    vocab = vocabulary.path_in(made) if v.vocab == "train" else made / vocabulary.name_for(Path(v.vocab))
     flags = flags_of(lower_case=v.lower_case, kind=v.records, pairs=v.pairs)
     flags += flags_of(dupe_factor=v.dupe_factor, masked_lm_prob=v.masked_lm_prob) + v.words("records_flags")
     for length in (v.phase1_seq, v.phase2_seq):
         output = v.work / f"tfrecords/seq{length}"
         if is_finished(source) or not is_finished(output):  # else the records were copied here without their corpus
-            words = flags_of(source=source, vocab=vocabulary, output=output, max_seq_length=length)
+            words = flags_of(source=source, vocab=vocab, output=output, max_seq_length=length)
             yield python("data.tfrecords", *words, *flags)
 
 

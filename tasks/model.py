@@ -57,7 +57,7 @@ class FineTuned(Generic[K]):
     def logits(self, batch: Batch) -> Any:
         """Return the logits of rows [B, T] in a TensorFlow graph; the engine is TensorFlow's."""
         assert isinstance(self.encoder, InferenceEncoder), "no other engine is part of a graph"
-        return self.head(self.encoder(*(batch[name] for name in INPUTS)))
+        return self.head(self.encoder(*(batch[name] for name in INPUTS)), batch["input_mask"])
 
 
 class Reader(Generic[K]):
@@ -123,7 +123,7 @@ class Reader(Generic[K]):
         return parts if rows[0].ndim == 2 else [part.reshape(len(rows[0]), -1) for part in parts]
 
     def _logits(self, states: list[tf.Tensor], mask: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        logits = self.fine_tuned.head(states[0])
+        logits = self.fine_tuned.head(states[0], mask)
         return logits if isinstance(logits, tuple) else (logits,)
 
 

@@ -118,6 +118,8 @@ PAGES = [
             "total: 512, per_device: 64": "total: 8, per_device: 4",
             "optimizer:": "run.steps: 2\noptimizer:\n  warmup_steps: 1",
             "phase2.run.steps: 1000": "phase2.run.steps: 3",
+            "RECIPE=bert_modern_small": "RECIPE=bert_modern_small NP=1 BERT_WORKDIR=modern FLAGS='--run.steps 1 "
+            "--batch.total 4 --batch.per_device 4 --run.evaluate_sequences 8 --model.num_hidden_layers 1'",
             "--config RUN/config.json": "--config made/classes/config.json",
             "DIR1 DIR2 --run.directory RUN --phase2.run.steps 1000": "made/seq48 made/seq64 --run.directory TINY "
             f"{SMALL} --phase2.run.steps 3",
@@ -228,6 +230,9 @@ PAGES = [
                 "python -m bert.fill_mask workdir/roberta",
                 "python -m tasks.train mrpc --init.checkpoint workdir/roberta",
                 "python -m squad.train squad_base --init.checkpoint workdir/roberta",
+                "python -m bert.convert import huggingface ModernBERT-base",
+                "python -m data.tfrecords --source workdir/corpus/shards --vocab workdir/modern/tokenizer.json",
+                "python -m bert.pretrain bert_domain --init.checkpoint workdir/modern",
             ),
             "it needs published weights",
         ),

@@ -98,7 +98,8 @@ def _answers(program: Program) -> tuple[Any, tuple[Any, ...]]:
     answering = TaskModel(program.model(), 1, AnswerSpans.described)
     encoder = InferenceEncoder(answering.encoder, tf.as_dtype(program.compute))
     ids = tf.zeros([program.batch, program.tokens], tf.int32)
-    return graphs.function(lambda *inputs: answering.head(encoder(*inputs)), jit_compile=True), (ids, ids, ids)
+    compute = graphs.function(lambda *inputs: answering.head(encoder(*inputs), inputs[1]), jit_compile=True)
+    return compute, (ids, ids, ids)
 
 
 def lowered(function: Any, arguments: tuple[Any, ...]) -> bytes:

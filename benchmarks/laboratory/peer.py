@@ -25,7 +25,7 @@ from bert.core.config import Count, PretrainConfig
 from bert.core.errors import InputError, UsageError, UserError
 from bert.core.ranges import Seed
 from bert.model.encoder import variables
-from bert.text import records, sampler, vocabulary
+from bert.text import sampler, vocabulary
 from bert.training import checkpoint, loop, resume, schedule
 from bert.training.communicator import Communicator
 from bert.training.evaluation import Evaluation
@@ -118,7 +118,7 @@ def settings(config: PretrainConfig, data: loop.Data, start: int, stop: int) -> 
 
 def train(options: Options, config: PretrainConfig, data: loop.Data, folder: Path, start: int) -> list[dict[str, Any]]:
     """Let the peer train in `folder`; return what it logged."""
-    vocabulary.copy(data.manifest.path / records.VOCABULARY, folder)
+    vocabulary.copy(data.manifest.path / vocabulary.NAME, folder)
     config.model.save(folder / "bert_config.json")
     sentences, settings_file = folder / "sentences.txt", folder / "settings.json"
     write_sentences(options.text, sentences)
@@ -162,7 +162,7 @@ def main(argv: list[str]) -> None:
     task = pretraining.task_for(config, data, comm.parts)
     if not start:
         options.directory.mkdir(exist_ok=True)
-        vocab = data.manifest.path / records.VOCABULARY
+        vocab = data.manifest.path / vocabulary.NAME
         resume.begin(config, comm, {}, data.manifest, vocab, None, (), {"recipe": f"{phase.name}, by transformers"})
     with tempfile.TemporaryDirectory(dir=folder) as imported:
         convert.main(["import", "huggingface", str(folder / "model"), f"{imported}/run"])

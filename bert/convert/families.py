@@ -68,8 +68,9 @@ class Family:
     """kinds of tokenizers that its models have"""
     unused_positions: int = 0
     """first rows of the table of positions, which no model reads"""
-    task_heads: bool = True
-    """whether its heads of tasks are functions of the last states, or of a pooler, as BERT's are"""
+    one_head: bool = False
+    """whether each of its models has at most one head, that of masked words included; their dense layers and norms have
+    one name"""
     tensorflow: bool = False
     """whether a tf_model.h5 is read"""
 
@@ -97,6 +98,7 @@ class Family:
 
 
 PLAIN = {"embedding_norm": False, "biases": True, "gated": False, "positions": "learned", "local_window": 0}
+PLAIN |= {"head_transform": False, "pooling": "cls"}
 BERT = {"pooler_act": "tanh", "embedding_size": 0} | PLAIN
 ROBERTA = Family(
     model_type="roberta",
@@ -235,6 +237,9 @@ _ROWS = (
             "masked_lm/transform": "head.dense",
             "masked_lm/layer_norm": "head.norm",
             "masked_lm/bias": "decoder.bias",
+            "pooler": "head.dense",
+            "pooler/layer_norm": "head.norm",
+            "answer_span": "classifier",
         },
         tied={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
         fixed={
@@ -247,7 +252,7 @@ _ROWS = (
             "positions": "rotary",
         },
         tokenizers=("bracketed byte pairs",),
-        task_heads=False,
+        one_head=True,
     ),
 )
 FAMILIES: dict[str, Family] = {row.model_type: row for row in _ROWS}

@@ -240,9 +240,12 @@ def read_model(folder: Path, head_name: str = names.AUTO) -> Model:
         shapes = tensors.shapes()
         _check_tied(tensors, shapes, folder)
         unsupported = set() if kind else _of_classifiers(shapes, family)
+        words = family.names.get("masked_lm/bias") in shapes
         copies = {name for name, original in TIED.items() if original in shapes}
         shapes = {name: shape for name, shape in shapes.items() if name not in {*unsupported, *copies}}
-        absent = {name for name in names.SAME_NAME if not kind or name != kind.name}
+        absent = {name.name for name in _classifiers(family) if name != kind}
+        if family.one_head:
+            absent |= {"pooler"} if kind is None else {"masked_lm"} if not words else set()
         ignored = [*IGNORED, f"{UNREAD}*"]
         if head_name == NONE:
             absent |= {*KINDS}
@@ -274,10 +277,9 @@ def _of_classifiers(shapes: Mapping[str, names.Shape], family: Family) -> set[st
 
     In ModernBERT these include the dense layer and norm which are otherwise those of masked words.
     """
-    if not family.task_heads:
-        words = family.names["masked_lm/bias"] in shapes
-        return {name for name in shapes if name.startswith(("classifier.", *([] if words else ["head."])))}
     places = ("classifier.", *(f"{place}." for place in family.poolers.values()))
+    if family.one_head and family.names["masked_lm/bias"] not in shapes:
+        places += tuple(f"{family.names[part]}." for part in ("pooler", "pooler/layer_norm"))
     return {name for name in shapes if name.startswith(places)}
 
 
@@ -291,9 +293,7 @@ def _classifier(
     UsageError if `head_name` contradicts the configuration.
     """
     classes = fields.get("architectures")
-    if not family.task_heads and head_name not in (names.AUTO, NONE):
-        raise UsageError(f"--head {head_name}: {family.title}'s heads of tasks are others than ours; leave it out")
-    if head_name == NONE or not family.task_heads or not _of_classifiers(shapes, family):
+    if head_name == NONE or not any(name.startswith("classifier.") for name in _of_classifiers(shapes, family)):
         if head_name not in (names.AUTO, NONE):
             raise UsageError(f"--head {head_name}: {path.parent} has no tensors classifier.*; leave it out")
         return None
@@ -309,7 +309,7 @@ def _classifier(
         return None
     else:
         name = re.sub(f"^{family.classes}", "Bert", str(classes[0]))
-        kinds = [kind for kind in CLASSIFIERS if kind.transformers == name]
+        kinds = [kind for kind in _classifiers(family) if kind.transformers == name]
         kind = next((kind for kind in kinds if problem and kind.problem_type == problem), next(iter(kinds), None))
         if not problem:  # with one label or with several: the class is the same
             kind = next((kind for kind in kinds if kind.name == head_name), kind)
@@ -322,6 +322,12 @@ def _classifier(
     return kind if problem in (None, usual) else None
 
 
+def _classifiers(family: Family) -> list[Kind]:
+    """Return the kinds of heads whose tensors are `classifier.*` in a family."""
+    named = {kind.name: family.names.get(kind.name, kind.huggingface) for kind in KINDS.values()}
+    return [KINDS[name] for name, theirs in named.items() if theirs.split(".")[0] == "classifier"]
+
+
 def _undeclared(shapes: Mapping[str, names.Shape], family: Family, problem: str | None) -> Kind | None:
     """Return the only head that the tensors `classifier.*` can be; None if they can be several.
 
@@ -332,7 +338,7 @@ def _undeclared(shapes: Mapping[str, names.Shape], family: Family, problem: str 
         return next((kind for kind in CLASSIFIERS if problem and kind.problem_type == problem), CLASSIFIER)
     pooler = family.name("pooler", "bert.pooler.dense")
     places = (pooler, *family.poolers.values())
-    return None if any(f"{place}.bias" in shapes for place in places) else TAGS
+    return None if any(f"{place}.weight" in shapes for place in places) else TAGS
 
 
 def _check_tied(tensors: Tensors, shapes: dict[str, names.Shape], folder: Path) -> None:
@@ -499,10 +505,8 @@ def write_model(model: Model, folder: Path) -> None:
         raise InputError(f"transformers calls the heads {' and '.join(same)} the same; export a model with one of them")
     if not causal and model.form != "huggingface" and "next_sentence" in heads:
         raise InputError(f"{model.family.title} has no head next_sentence in transformers; pretrain without pairs")
-    if not causal and not model.family.task_heads and (others := sorted(heads - {"masked_lm"})):
-        raise InputError(
-            f"{model.family.title} has other heads in transformers than {', '.join(others)}; use bert.export onnx"
-        )
+    if not causal and model.family.one_head:
+        _check_one_head(model, heads)
     kind = gpt2.KIND if causal else next(name for name, needed in CLASSES if needed <= heads)
     tensors = {}
     for weight in model.match.weights:
@@ -524,6 +528,17 @@ def write_model(model: Model, folder: Path) -> None:
         sentence.write(embedding, model.config, folder)
     with files.atomic_write(folder / "README.md") as stream:
         stream.write(card.text(model, kind))
+
+
+def _check_one_head(model: Model, heads: set[str]) -> None:
+    """Raise InputError for other heads than that of masked words, or that of a task with `head_transform`."""
+    of_task = heads & KINDS.keys()
+    fits = len(of_task) == 1 and heads == of_task | {"pooler"} and model.config.head_transform
+    if not fits and not heads <= {"masked_lm"}:
+        raise InputError(
+            f"{model.family.title} has other heads in transformers than {', '.join(sorted(heads))}; use bert.export "
+            "onnx"
+        )
 
 
 def write_config(model: Model, folder: Path, kind: str, more: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ versions write `global_attn_every_n_layers`, `global_rope_theta` and `local_rope
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bert.core import files
 from bert.core.config import ModelConfig
@@ -80,6 +80,8 @@ def read_config(fields: Mapping[str, Any], path: Path, activations: Mapping[str,
             biases=False,
             gated=True,
             positions="rotary",
+            head_transform=True,
+            pooling=_pooling(fields, path),
             local_window=window // 2,
             global_every=_global_every(fields, path),
             rotary_base=_theta(fields, GLOBAL, path),
@@ -87,6 +89,14 @@ def read_config(fields: Mapping[str, Any], path: Path, activations: Mapping[str,
         )
     except UsageError as error:  # the file is wrong, not the command line
         raise InputError(f"{path}: {error}") from error
+
+
+def _pooling(fields: Mapping[str, Any], path: Path) -> Literal["cls", "mean"]:
+    """Return what the head of a classifier reads."""
+    pooling = fields.get("classifier_pooling", "cls")
+    if pooling not in ("cls", "mean"):
+        raise InputError(f"{path}: classifier_pooling is {pooling!r}; supported: cls and mean")
+    return "mean" if pooling == "mean" else "cls"
 
 
 def _number(fields: Mapping[str, Any], key: str, default: float, path: Path) -> float:
@@ -142,6 +152,7 @@ def config_fields(config: ModelConfig, activation: str) -> dict[str, Any]:
             "norm_eps": config.layer_norm_epsilon,
             "initializer_range": config.initializer_range,
             "attention_dropout": config.attention_probs_dropout_prob,
+            "classifier_pooling": config.pooling,
             "local_attention": 2 * config.local_window,
             "layer_types": _layer_types(config.num_hidden_layers, config.global_every),
             "rope_parameters": {kind: {"rope_type": "default", "rope_theta": base} for kind, base in theta.items()},

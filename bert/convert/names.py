@@ -82,6 +82,7 @@ CAUSAL_LAYER = (  # below "layer_0/" and "transformer.h.0."
 )
 HEADS = (
     ("pooler", "bert/pooler/dense", "bert.pooler.dense", "dense", "DD"),
+    ("pooler/layer_norm", "", "bert.pooler.norm", "norm", "D"),  # of `head_transform`; BERT has no name for it
     ("masked_lm/transform", "cls/predictions/transform/dense", "cls.predictions.transform.dense", "dense", "DE"),
     ("masked_lm/layer_norm", "cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm", "norm", "E"),
     ("masked_lm/bias", "cls/predictions/output_bias", "cls.predictions.bias", "vector", "V"),
@@ -156,7 +157,8 @@ def _weights(row: tuple[str, str, str, str, str], config: ModelConfig, classes: 
         "S": config.type_vocab_size,
     }
     first = tuple(sizes[axis] for axis in axes)
-    biased = config.biases or names[0].split("/")[0] in NEW_HEADS
+    part = names[0].split("/")[0]
+    biased = config.biases or (part in NEW_HEADS and not (part == "pooler" and config.head_transform))
     renamed = {form: family.name(names[0], names[2]) for form, family in RENAMED.items()}
     for suffixes, shape in zip(TENSORS[kind][: 1 + biased], (first, first[-1:]), strict=False):
         ours, google, huggingface = (name + suffix for name, suffix in zip(names, suffixes, strict=True))
@@ -202,7 +204,8 @@ def heads(config: ModelConfig, classes: int) -> dict[str, list[Weight]]:
     if config.causal:
         return weights
     for row in HEADS:
-        weights.setdefault(row[0].split("/")[0], []).extend(_weights(row, config, classes))
+        if row[0] != "pooler/layer_norm" or config.head_transform:
+            weights.setdefault(row[0].split("/")[0], []).extend(_weights(row, config, classes))
     return weights
 
 

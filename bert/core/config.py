@@ -67,6 +67,11 @@ class ModelConfig:
     """activation of the feed-forward layer and of the masked-LM transform; gelu_tanh is GPT-2's approximation"""
     pooler_act: Annotated[str, NameIn(POOLINGS)] = "tanh"
     """activation of the pooled output: tanh as published, relu as in DistilBERT, gelu as in ELECTRA"""
+    pooling: Literal["cls", "mean"] = "cls"
+    """what heads of texts read: the state of the first token, as published, or the mean of all tokens' (ModernBERT)"""
+    head_transform: bool = False
+    """heads of tasks, also those of tokens, read norm(act(x W)), with hidden_act, instead of a pooled output with
+    pooler_act (ModernBERT)"""
     embedding_size: Annotated[int, Range(0, 65_536)] = 0
     """width of the embeddings, which a dense layer makes that of the residual stream, as in ELECTRA; 0: hidden_size"""
     layer_norm_epsilon: Annotated[float, Range(1e-30, 1)] = 1e-12
@@ -192,6 +197,8 @@ class ModelConfig:
                 f"--model.{name} {ours} contradicts the weights of {where}, whose model.{name} is {theirs}; leave it "
                 "out, or give other weights",
             )
+        if trained.positions != "learned" or trained.embedding_width != trained.hidden_size:
+            own = {*own} - {"position_initializer"}  # which such a model excludes
         return dataclasses.replace(trained, **{name: getattr(self, name) for name in own})
 
 

@@ -254,29 +254,35 @@ class Graph:
             states[-1] = self.norm(states[-1], "final")
         return states
 
-    def pooled(self, hidden: str) -> str:
-        """Return the pooled output [B, D]."""
-        first = self.node("Gather", hidden, self.constant("first", np.int64(0)), axis=1)
+    def read(self, hidden: str, pooled: bool) -> str:
+        """Return what the head of a task reads of the states [B, T, D]: one row [B, D] for a pooled head, or all."""
+        if not pooled and not self.config.head_transform:
+            return hidden
+        x = self.dense(self.over_tokens(hidden, self.config.pooling) if pooled else hidden, "pooler")
+        if self.config.head_transform:
+            return self.norm(self.activated(x), "pooler")
         onnx = POOLINGS[self.config.pooler_act].onnx
         assert onnx is not None, "each has a form in ONNX"
-        return onnx(self, self.dense(first, "pooler"))
+        return onnx(self, x)
 
-    def embedding(self, hidden: str, made: Embedding) -> str:
-        """Return the embedding of each text [B, D], as `bert.hidden_states` computes it."""
+    def over_tokens(self, hidden: str, pool: str) -> str:
+        """Return the states [B, T, D] pooled over the tokens of each text [B, D], as `bert.model.heads.pooled`."""
         mask = self.node("Unsqueeze", self.texts[MASK], self.integers(2))
-        if made.pool == "cls":
-            x = self.node("Gather", hidden, self.constant("first", np.int64(0)), axis=1)
-        elif made.pool == "max":
+        if pool == "cls":
+            return self.node("Gather", hidden, self.constant("first", np.int64(0)), axis=1)
+        if pool == "max":
             least = self.number(float(np.finfo(np.float32).min))
             inside = self.node("Where", self.node("Cast", mask, to=TensorProto.BOOL), hidden, least)
             if self.opset < REDUCED_BY_INPUT:
-                x = self.node("ReduceMax", inside, axes=[1], keepdims=0)
-            else:
-                x = self.node("ReduceMax", inside, self.integers(1), keepdims=0)
-        else:
-            weights = self.node("Cast", mask, to=TensorProto.FLOAT)
-            weights = self.node("Div", weights, self.node("ReduceSum", weights, self.integers(1)))
-            x = self.node("ReduceSum", self.node("Mul", hidden, weights), self.integers(1), keepdims=0)
+                return self.node("ReduceMax", inside, axes=[1], keepdims=0)
+            return self.node("ReduceMax", inside, self.integers(1), keepdims=0)
+        weights = self.node("Cast", mask, to=TensorProto.FLOAT)
+        weights = self.node("Div", weights, self.node("ReduceSum", weights, self.integers(1)))
+        return self.node("ReduceSum", self.node("Mul", hidden, weights), self.integers(1), keepdims=0)
+
+    def embedding(self, hidden: str, made: Embedding) -> str:
+        """Return the embedding of each text [B, D], as `bert.hidden_states` computes it."""
+        x = self.over_tokens(hidden, made.pool)
         if not made.normalize:
             return x
         length = self.node("Sqrt", self.node("ReduceSum", self.node("Mul", x, x), self.integers(1)))
@@ -289,7 +295,7 @@ class Graph:
             hidden = self.named(hidden, STATES)
         if head in KINDS:
             kind = KINDS[head]
-            logits = self.dense(self.pooled(hidden) if kind.pooled else hidden, head)
+            logits = self.dense(self.read(hidden, kind.pooled), head)
             if head == CHOICE.name:
                 logits = self.node("Reshape", logits, self.node("Shape", IDS, start=0, end=2))
             if len(kind.logits) == 1:

@@ -94,7 +94,7 @@ class Module(tf.Module):
         tokens = TokenBatch(*(tf.constant(x, tf.int32) for x in (ids, mask, segments)))
         hidden = self.encoder(tokens, Mode(tf.float32, DropoutRng(None)))
         if self.of_task:
-            logits = self.of_task.head(hidden)
+            logits = self.of_task.head(hidden, tokens.mask)
             return [x.numpy() for x in (logits if isinstance(logits, tuple) else (logits,))]
         if self.words:
             flat = tf.reshape(hidden, [-1, hidden.shape[2]])

@@ -76,8 +76,8 @@ class Reader(tf.Module):
         assert output is not None
 
         def compute(rows: tf.Tensor) -> list[tf.Tensor]:
-            states, _ = self.states(*(tf.gather(x, rows) for x in lines))
-            return [tf.debugging.check_numerics(output(states), NOT_FINITE)]
+            states, mask = self.states(*(tf.gather(x, rows) for x in lines))
+            return [tf.debugging.check_numerics(output(states, mask), NOT_FINITE)]
 
         return in_batches(lines.ids.row_lengths(), [tf.TensorSpec([None, outputs], tf.float32)], compute)[0]
 

@@ -77,7 +77,7 @@ class Tagging(Reader):
 
         def compute(rows: tf.Tensor) -> list[tf.Tensor]:
             states, mask = self.states(tf.gather(ids, rows), tf.gather(cuts.length + 2, rows))
-            probabilities = tf.nn.softmax(tf.debugging.check_numerics(output(states), NOT_FINITE))
+            probabilities = tf.nn.softmax(tf.debugging.check_numerics(output(states, mask), NOT_FINITE))
             rest = [[0, 0], [0, length - tf.shape(mask)[1]]]
             tag = tf.argmax(probabilities, axis=2, output_type=tf.int32)
             return [tf.pad(tag, rest), tf.pad(tf.reduce_max(probabilities, axis=2), rest)]

@@ -12,6 +12,8 @@ def parameters(model: ModelConfig) -> int:
     """Return the number of parameters in pretraining, including the heads; a causal model has none."""
     width, narrow, words = model.hidden_size, model.embedding_width, model.vocab_size
     pooler, next_sentence = width * (width + 1), 2 * width + 2
+    if model.head_transform:
+        pooler = width * (width + model.biases) + (1 + model.biases) * width
     masked_lm = (width + model.biases) * narrow + (1 + model.biases) * narrow + words
     return encoder_parameters(model) + (0 if model.causal else masked_lm + pooler + next_sentence)
 
@@ -146,10 +148,12 @@ def activations(
         stream = 4 + size + size * (size < 4)
     if model.recompute_activations:
         # Of one layer: one float32 and two narrow arrays of a softmax and its gradient, or three narrow arrays of a
-        # GELU and its gradient, whichever is larger; and queries, keys, values, context, output and a float32 sum.
-        layer = max(pairs // layers * (4 + 2 * size), 3 * tokens * inner * size) + tokens * width * (5 * size + 4)
+        # GELU and its gradient (if gated, also three of the other factor), whichever is larger; and queries, keys,
+        # values, context, output and a float32 sum.
+        feed_forward = 3 * (1 + model.gated) * tokens * inner * size
+        layer = max(pairs // layers * (4 + 2 * size), feed_forward) + tokens * width * (5 * size + 4)
         if cpu:  # all arrays of the layer, as below, at once, and the gradient of a GELU
-            layer = pairs // layers * 2 * size + 3 * tokens * inner * size + tokens * width * (5 * size + 2 * stream)
+            layer = pairs // layers * 2 * size + feed_forward + tokens * width * (5 * size + 2 * stream)
         return common | {
             "inputs of the layers": layers * tokens * width * 4,  # float32
             "a recomputed layer, or vocabulary logits": max(layer, scores),

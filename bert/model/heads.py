@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert import heads
-from bert.core.activations import POOLINGS
+from bert.core.activations import ACTIVATIONS, POOLINGS
 from bert.core.config import ModelConfig
 from bert.labels import Head
 from bert.model.dense import Dense, LayerNorm
@@ -26,18 +26,30 @@ MASKED_LOGIT = -1e9  # logit whose probability is 0
 
 
 class Pooler(tf.Module):
-    """Pooled output of a sequence: tanh, or another activation, of a dense layer on its first token."""
+    """Pooled output of a sequence: tanh, or another activation, of a dense layer on its first token.
+
+    With `head_transform` a layer norm follows, and the layer has a bias only if the encoder's have one; with `pooling`
+    mean it reads the mean of the tokens.
+    """
 
     def __init__(self, config: ModelConfig, seed: int) -> None:
         super().__init__()
-        self.dense = Dense(
-            Initializer(seed, config.initializer_range), "pooler", config.hidden_size, config.hidden_size
-        )
-        self.activation = POOLINGS[config.pooler_act].formula
+        init, width, transforms = Initializer(seed, config.initializer_range), config.hidden_size, config.head_transform
+        self.dense = Dense(init, "pooler", width, width, config.biases or not transforms)
+        self.activation = (ACTIVATIONS[config.hidden_act] if transforms else POOLINGS[config.pooler_act]).formula
+        self.norm: LayerNorm | None = None
+        if transforms:
+            self.norm = LayerNorm(init, "pooler/layer_norm", width, config.layer_norm_epsilon, config.biases)
+        self.pooling = config.pooling
 
-    def __call__(self, hidden: tf.Tensor) -> tf.Tensor:  # [B, T, D] -> [B, D]
-        pooled: tf.Tensor = self.activation(tf, self.dense(hidden[:, 0]))
-        return pooled
+    def __call__(self, hidden: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:  # [B, T, D] -> [B, D]
+        """Return the pooled outputs. mask: of the tokens [B, T], for their mean; by default the first one is read."""
+        return self.transformed(hidden[:, 0] if mask is None else pooled(hidden, mask, self.pooling))
+
+    def transformed(self, x: tf.Tensor) -> tf.Tensor:
+        """Return what a head reads of the rows x [M, D], float32 [M, D]."""
+        y: tf.Tensor = self.activation(tf, self.dense(x))
+        return self.norm(y) if self.norm else y
 
 
 class MaskedLM(tf.Module):
@@ -210,12 +222,22 @@ class TaskHead(tf.Module):
     def __init__(self, config: ModelConfig, seed: int, head: Head) -> None:
         super().__init__()
         self.kind = heads.KINDS[head.kind]
-        self.pooler = Pooler(config, seed) if self.kind.pooled else None
+        self.reads_first = self.kind.pooled and config.pooling == "cls"
+        self.pooler = Pooler(config, seed) if self.kind.pooled or config.head_transform else None
         self.output: Any = heads.load(self.kind.module)(config, seed, head.outputs)
 
-    def __call__(self, hidden: tf.Tensor, mode: Mode | None = None) -> Any:
-        """Return the logits for the last hidden states [B, T, D]; a pooled head reads only the first ones."""
-        return self.output(hidden if self.pooler is None else self.pooler(hidden), mode)
+    def __call__(self, hidden: tf.Tensor, mask: tf.Tensor, mode: Mode | None = None) -> Any:
+        """Return the logits for the last hidden states [B, T, D] of the tokens of a mask [B, T].
+
+        With `reads_first` only those of the first tokens are read.
+        """
+        if self.pooler is None:
+            return self.output(hidden, mode)
+        if self.kind.pooled:
+            return self.output(self.pooler(hidden, None if self.reads_first else mask), mode)
+        batch, tokens, width = tf.shape(hidden)[0], tf.shape(hidden)[1], hidden.shape[2]
+        rows = self.pooler.transformed(tf.reshape(hidden, [-1, width]))
+        return self.output(tf.reshape(rows, [batch, tokens, width]), mode)
 
 
 class TaskModel(tf.Module):
@@ -229,13 +251,15 @@ class TaskModel(tf.Module):
         """Return the logits, float32, of ids, mask and segments.
 
         Inputs [B, T] give [B, C] or, for each token, [B, T, C]; inputs [B, choices, T], which share one pass of the
-        encoder, give [B, choices]. A pooled head needs the last layer at each first token only.
+        encoder, give [B, choices]. Of some heads the last layer is computed at each first token only.
         """
         tokens, shape = TokenBatch(*(batch[name] for name in INPUTS)), batch["input_ids"].shape
         if shape.rank == 3:
             tokens = TokenBatch(*(tf.reshape(x, [-1, tf.shape(x)[2]]) for x in tokens[: len(INPUTS)]))
-        if not self.head.kind.pooled:
-            return self.head(self.encoder(tokens, mode), mode)
-        count, length = tf.unstack(tf.shape(tokens.ids))
-        logits = self.head(self.encoder(tokens, mode, tf.range(count) * length)[:, None], mode)
+        if self.head.reads_first:
+            count, length = tf.unstack(tf.shape(tokens.ids))
+            hidden = self.encoder(tokens, mode, tf.range(count) * length)[:, None]
+        else:
+            hidden = self.encoder(tokens, mode)
+        logits = self.head(hidden, tokens.mask, mode)
         return tf.reshape(logits, [-1, shape[1]]) if shape.rank == 3 else logits

@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from bert.core.errors import InputError
-from bert.text.byte_bpe import BYTES, FIRST, SECOND, ByteBPE, fields_of, layout
+from bert.text.byte_bpe import BYTES, FIRST, SECOND, ByteBPE, fields_of, layout, made
 
 SPECIAL = PAD, UNKNOWN, BEGIN, CLOSE, MASK = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 REMEDY = "give the tokenizer.json of ModernBERT, as transformers writes it"
@@ -41,6 +41,8 @@ class BracketedBPE(ByteBPE):
     def __init__(self, path: Path) -> None:
         fields, self.vocabulary = _read(path)
         self.path, self.size, self.prefix, self.special = path, len(self.vocabulary), False, SPECIAL
+        self.added = tuple(token["content"] for token in fields["added_tokens"])
+        self.made = made(self.vocabulary, fields["model"]["merges"])
         self.mask_strips = any(token["lstrip"] for token in fields["added_tokens"] if token["content"] == MASK)
         self._tokenizer = Tokenizer.from_str(json.dumps(fields | {"post_processor": None}))
         self._tokenizer.encode_special_tokens = True  # as ordinary text

@@ -91,7 +91,8 @@ class _File:
 class ByteBPE:
     """The tokenizer in a `tokenizer.json`.
 
-    size: number of its tokens. vocabulary: their ids.
+    size: number of its tokens. vocabulary: their ids. made: ids of those that merges make of bytes. added: tokens that
+    are parts of texts, or special, without merges.
 
     Raise InputError if the file is not that of a byte-level BPE with GPT-2's rules and with these special tokens.
     """
@@ -102,6 +103,7 @@ class ByteBPE:
         self._tokenizer = build(tables, path)
         self.size, self.vocabulary, self.prefix = len(tables.vocabulary), tables.vocabulary, tables.prefix
         self.special, self.mask_strips = tables.special, tables.mask_strips
+        self.added, self.made = tables.special, made(tables.vocabulary, tables.merges)
 
     @property
     def end(self) -> int:
@@ -208,6 +210,11 @@ def _check(tables: Tables, where: Path) -> None:
     for left, right in tables.merges:
         if unknown := [token for token in (left, right, left + right) if token not in vocabulary]:
             raise InputError(f"{where}: {unknown[0]!a} is in the merges, but is no token; give files that fit")
+
+
+def made(vocabulary: Vocabulary, merges: Iterable[Sequence[str]]) -> np.ndarray:
+    """Return the ids, in order, of the bytes and of what the merges make of them; others need no text to have them."""
+    return np.unique([vocabulary[token] for token in (*BYTES, *map("".join, merges))])
 
 
 def read(path: Path) -> tuple[Vocabulary, Merges]:

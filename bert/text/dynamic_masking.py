@@ -17,10 +17,9 @@ import tensorflow as tf
 
 from bert.core import manifest
 from bert.core.errors import IntegrityError
-from bert.text import instances, records, vocabulary
+from bert.text import instances, records, tokenization, vocabulary
 from bert.text.hashing import Uniform, mix
 from bert.text.rules import RULES
-from bert.text.vocabulary import load_vocab, rules_of
 
 KIND = "documents"  # in the manifest; stored instances have "instances"
 MAX_TRIES = 8  # to draw a partner from another document, with enough text; a dataset of one document has none
@@ -44,10 +43,9 @@ class DynamicMasking:
             self.config = dataclasses.replace(self.config, mask_shares=mask_shares)
         self.sources, self.source_of, self.only_label = stored.sources, stored.source_of, stored.only_label
         self.spec = instances.feature_spec(self.config)
-        path = stored.manifest.path / vocabulary.NAME
-        vocab = load_vocab(path)
-        self._vocab_size = len(vocab)
-        self._tokens = instances.Tokens.from_vocab(vocab, rules_of(path, vocab).special)
+        tokenizer = tokenization.read(vocabulary.path_in(stored.manifest.path))
+        self._vocab_size = len(tokenizer.vocab)
+        self._tokens = instances.Tokens.of(tokenizer)
 
     def __len__(self) -> int:
         return len(self.stored)

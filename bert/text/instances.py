@@ -28,7 +28,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bert.core import ranges
-from bert.text.vocabulary import SPECIAL
+from bert.text.tokenization import Tokenizer
 
 # Draws numbers in [0, 1) for each instance: count -> [N, count]. A generator's method, or `hashing.Uniform`.
 FeatureSpec = dict[str, dict[str, Any]]  # name -> {"shape": [...], "dtype": "int64" | "float32"}
@@ -52,17 +52,31 @@ class InstanceConfig:
     pairs: Literal["nsp", "sop", "none"] = "nsp"
     single_sentences: bool = False
     """each instance is [CLS] a [SEP], one sentence, instead of two segments"""
+    one_segment: bool = False
+    """each instance is [CLS] a [SEP], consecutive sentences, for models without segments"""
     mask_shares: tuple[float, ...] = MASK_SHARES
     """of the selected tokens, those that become [MASK], a random token, or stay as they are"""
 
     def __post_init__(self) -> None:
         if not ranges.are_parts(self.mask_shares, 3):
             raise ValueError(f"mask_shares {self.mask_shares} are not three shares that add up to 1")
+        if self.one_segment and self.pairs != "none":
+            raise ValueError(f"pairs {self.pairs} needs two segments")
+
+    @property
+    def undivided(self) -> bool:
+        """Whether an instance has one segment."""
+        return self.single_sentences or self.one_segment
 
     @property
     def max_text(self) -> int:
-        """Maximum tokens of both segments together, or of the sentence."""
-        return self.max_seq_length - SPECIAL_PER_PAIR + self.single_sentences
+        """Maximum tokens of both segments together, or of the only one."""
+        return self.max_seq_length - SPECIAL_PER_PAIR + self.undivided
+
+    @property
+    def fewest(self) -> int:
+        """Sentences of a chunk, if its document has as many."""
+        return 1 if self.one_segment else 2
 
 
 def feature_spec(config: InstanceConfig) -> FeatureSpec:
@@ -98,7 +112,7 @@ def only_label(counts: Mapping[str, int]) -> int | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """What the vocabulary says: special ids, ids for random replacement, and which ids continue a word."""
+    """What the tokenizer says: special ids, ids for random replacement, and which ids continue a word."""
 
     pad: int
     cls: int
@@ -106,22 +120,28 @@ class Tokens:
     mask: int
     special: tuple[int, ...]  # further special tokens, which are never masked
     ordinary: np.ndarray  # [<= V]
-    is_continuation: np.ndarray  # [V] bool
+    first: np.ndarray  # [V] uint8, as the next one: see `Tokenizer.joins`
+    last: np.ndarray
 
     @classmethod
-    def from_vocab(cls, vocab: Sequence[str], special: Sequence[str] = ()) -> "Tokens":
-        """Read it from a vocabulary with BERT's special tokens, and with others of the user."""
-        pad, _, cls_id, sep, mask = (vocab.index(token) for token in SPECIAL)
-        reserved = [token in (*SPECIAL, *special) or token.startswith("[unused") for token in vocab]
+    def of(cls, tokenizer: Tokenizer) -> "Tokens":
+        """Read it from a tokenizer."""
+        first, last = tokenizer.joins()
         return cls(
-            pad=pad,
-            cls=cls_id,
-            sep=sep,
-            mask=mask,
-            special=tuple(map(vocab.index, special)),
-            ordinary=np.flatnonzero(~np.array(reserved)),
-            is_continuation=np.array([token.startswith("##") for token in vocab]),
+            pad=tokenizer.pad_id,
+            cls=tokenizer.cls_id,
+            sep=tokenizer.sep_id,
+            mask=tokenizer.mask_id,
+            special=tokenizer.special,
+            ordinary=tokenizer.ordinary,
+            first=first,
+            last=last,
         )
+
+    def continues(self, before: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """Return whether each token goes on with the word of the one before it [...] bool."""
+        continues: np.ndarray = (self.first[ids] & self.last[before]) != 0
+        return continues
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -180,8 +200,9 @@ def plan(documents: Documents, config: InstanceConfig, rng: np.random.Generator)
     The ends of the longer segment are cut off at random until both have at most `config.max_text` tokens.
     """
     max_text = config.max_text
-    if config.single_sentences:
-        first, behind = documents.sentences[:-1], documents.sentences[1:]
+    if config.undivided:
+        bounds = documents.sentences[chunks(documents, config, _numbers(rng))]
+        first, behind = bounds[:-1], bounds[1:]
         columns = {"a_begin": first, "a_end": behind, "b_begin": behind, "b_end": behind}
         single = PairPlan(**columns, label=np.zeros_like(first), skipped=0)
         return _truncate(single, max_text, rng.random((len(single), 2)))
@@ -192,7 +213,7 @@ def plan(documents: Documents, config: InstanceConfig, rng: np.random.Generator)
     for document in range(len(firsts) - 1):
         sentence, stop = firsts[document], firsts[document + 1]
         while sentence < stop:
-            target = max_text if next(uniform) >= config.short_seq_prob else 2 + int(next(uniform) * (max_text - 1))
+            target = _target(config, uniform)
             end = bisect_left(starts, starts[sentence] + target, min(sentence + 2, stop), stop)
             count = end - sentence
             middle = sentence + 1 + int(next(uniform) * (count - 1))  # segment a: at least one, not all if possible
@@ -222,10 +243,16 @@ def plan(documents: Documents, config: InstanceConfig, rng: np.random.Generator)
     return _truncate(pair_plan, max_text, cuts)
 
 
-def chunks(documents: Documents, config: InstanceConfig) -> np.ndarray:
+def _target(config: InstanceConfig, uniform: Iterator[float]) -> int:
+    """Return how many tokens of text the next instance is to have."""
+    return config.max_text if next(uniform) >= config.short_seq_prob else 2 + int(next(uniform) * (config.max_text - 1))
+
+
+def chunks(documents: Documents, config: InstanceConfig, uniform: Iterator[float] | None = None) -> np.ndarray:
     """Cut every document into chunks of whole sentences that fill a sequence (the last one may be shorter).
 
-    With `single_sentences` each sentence is a chunk. Returns sentence numbers [M + 1]: chunk m has sentences
+    uniform: numbers in [0, 1), with which some chunks are shorter. With `single_sentences` each sentence is a chunk.
+    Returns sentence numbers [M + 1]: chunk m has sentences
     `cuts[m]:cuts[m + 1]`.
     """
     if config.single_sentences:
@@ -235,7 +262,9 @@ def chunks(documents: Documents, config: InstanceConfig) -> np.ndarray:
     for document in range(len(firsts) - 1):
         sentence, stop = firsts[document], firsts[document + 1]
         while sentence < stop:
-            sentence = bisect_left(starts, starts[sentence] + config.max_text, min(sentence + 2, stop), stop)
+            target = _target(config, uniform) if uniform else config.max_text
+            least = min(sentence + config.fewest, stop)
+            sentence = bisect_left(starts, starts[sentence] + target, least, stop)
             cuts.append(sentence)
     return np.array(cuts)
 
@@ -271,7 +300,7 @@ def divide(chunk: Documents, config: InstanceConfig, u: np.ndarray, rules: int) 
     begin = chunk.sentences[first]
     shorter = u[:, 0] < config.short_seq_prob
     target = np.where(shorter, 2 + (u[:, 1] * (config.max_text - 1)).astype(np.int64), config.max_text)
-    end = np.clip(np.searchsorted(chunk.sentences, begin + target), np.minimum(first + 2, last), last)
+    end = np.clip(np.searchsorted(chunk.sentences, begin + target), np.minimum(first + config.fewest, last), last)
     is_single = end - first == 1
     middle = first + 1 + (u[:, 2] * (end - first - 1)).astype(np.int64)  # segment a: at least one, not all if possible
     begin, middle, end = (chunk.sentences[sentence] for sentence in (first, middle, end))
@@ -307,7 +336,7 @@ def draw(
     other_begin, other_end = _second_segment(divided, partners, start, config.max_text, rules)
     halved = divided.is_single & ~is_random
     a_end = np.where(halved, (divided.begin + divided.end) // 2, divided.middle)
-    if config.single_sentences:
+    if config.undivided:
         a_end = divided.end
     b_begin = np.where(is_random, other_begin + offset, a_end)
     b_end = np.where(is_random, other_end + offset, divided.end)
@@ -389,7 +418,7 @@ def build(text: np.ndarray, plan: PairPlan, config: InstanceConfig, tokens: Toke
     """
     at = np.arange(config.max_seq_length)  # [S]
     first_sep = (plan.a_end - plan.a_begin + 1)[:, None]  # [N, 1]
-    last_sep = first_sep if config.single_sentences else first_sep + (plan.b_end - plan.b_begin + 1)[:, None]
+    last_sep = first_sep if config.undivided else first_sep + (plan.b_end - plan.b_begin + 1)[:, None]
     in_b = at > first_sep
     source = np.where(in_b, plan.b_begin[:, None] - first_sep - 1, plan.a_begin[:, None] - 1) + at  # [N, S]
     ids = text[np.clip(source, 0, len(text) - 1)].astype(np.int64)
@@ -420,7 +449,7 @@ def mask(
     budget = np.clip(budget, 1, config.max_predictions_per_seq)
     begins = candidates.copy()
     if config.whole_word_mask:
-        begins[:, 1:] &= ~(tokens.is_continuation[ids[:, 1:]] & candidates[:, :-1])
+        begins[:, 1:] &= ~(tokens.continues(ids[:, :-1], ids[:, 1:]) & candidates[:, :-1])
     words = _Words.from_tokens(candidates, begins, features["segment_ids"] if config.max_ngram > 1 else None)
     chosen = _choose(words, budget, config.max_ngram, uniform)
     row, column, slot = _positions(chosen & candidates)  # slot: index among the predictions of the row

@@ -27,7 +27,6 @@ from bert.text.instances import FeatureSpec, InstanceConfig, only_label
 
 T = TypeVar("T")
 
-VOCABULARY = "vocab.txt"
 LONGEST = 1 << 24  # values of a feature
 LARGEST_VOCABULARY = 1 << 31
 UNPARSED = (tf.errors.InvalidArgumentError, UnicodeDecodeError)  # the latter if its message has the record's bytes
@@ -283,9 +282,10 @@ def _check_ends(path: Path, listed: File, size: int, ends: bytes) -> None:
 
 def _check_vocabulary(content: manifest.Manifest, description: Description) -> None:
     """Raise IntegrityError if the folder's vocabulary, where it has one, is not the one of the records."""
-    if VOCABULARY not in content.files:
+    path = vocabulary.path_in(content.path)
+    if path.name not in content.files:
         return
-    listed, path = content.files[VOCABULARY].sha256, content.path / VOCABULARY
+    listed = content.files[path.name].sha256
     manifest.verify_file(path, listed)
     if rules := content.files.get(vocabulary.RULES):
         manifest.verify_file(content.path / vocabulary.RULES, rules.sha256)

@@ -23,12 +23,11 @@ from bert.core.errors import InputError
 from bert.text import bracketed_bpe, byte_bpe, tokenizer_kind, unigram
 from bert.text.bracketed_bpe import BracketedBPE
 from bert.text.byte_bpe import ByteBPE
+from bert.text.byte_words import SPACE, joins
 from bert.text.normalization import Rules
 from bert.text.unigram import Unigram
 from bert.text.vocabulary import SPECIAL, load_vocab, rules_of, settings_of
 from bert.text.wordpiece import WordPiece
-
-SPACE = "\u0120"  # what stands for a space in a byte-level BPE
 
 
 class Row(NamedTuple):
@@ -57,6 +56,10 @@ class Tokenizer(abc.ABC):
     """number of [SEP] between the texts of a pair"""
     second_segment = 1
     """segment of the second text of a pair"""
+    special: tuple[int, ...] = ()
+    """ids of further special tokens, which texts can have"""
+    ordinary: np.ndarray
+    """ids of the tokens that texts are made of, in order [<= V]"""
 
     def description(self) -> dict[str, Any]:
         """Return what records say of the tokenizer that made them, besides its vocabulary."""
@@ -77,7 +80,21 @@ class Tokenizer(abc.ABC):
 
     def encode_words(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """As `encode`, for the words of sentences."""
-        return self.encode(words)
+        return self.encode([self.within(word) for word in words])
+
+    def within(self, text: str) -> str:
+        """Return a part of a text, which is not its first, as `encode` needs it to make the tokens that it has there.
+
+        The parts have white space between them.
+        """
+        return text
+
+    @abc.abstractmethod
+    def joins(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return two sets of bits for each token, first and last, uint8 [V].
+
+        Token b goes on with the word of token a, which is before it, if first[b] & last[a].
+        """
 
     def split_at_masks(self, text: str) -> list[str]:
         """Return what is before, between and after the masks of a text."""
@@ -113,12 +130,19 @@ class WordPieceTokenizer(Tokenizer):
         self.rules = rules or rules_of(vocab_path, self.vocab)
         self.lower_case = self.rules.lower_case
         self._set_special(SPECIAL)
+        self.special = tuple(map(self.vocab.index, self.rules.special))
+        reserved = {*SPECIAL, *self.rules.special}
+        self.ordinary = np.flatnonzero([not (t in reserved or t.startswith("[unused")) for t in self.vocab])
         self.is_continuation = np.array([token.startswith("##") for token in self.vocab])  # [V]
         self._wordpiece = WordPiece(self.vocab, self.rules)
 
     def description(self) -> dict[str, Any]:
         """As `Tokenizer.description`; records of version 1.0 had no rules."""
         return super().description() | ({} if self.rules.folds else {"rules": settings_of(self.rules)})
+
+    def joins(self) -> tuple[np.ndarray, np.ndarray]:
+        """As `Tokenizer.joins`."""
+        return self.is_continuation.astype(np.uint8), np.ones(len(self.vocab), np.uint8)
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """As `Tokenizer.encode`."""
@@ -144,6 +168,7 @@ class BytePairTokenizer(Tokenizer):
         self.vocab_sha256 = files.sha256(path)
         self.lower_case = False
         self._set_special(special)
+        self.ordinary = self._bpe.made
         self._leading = np.array([token[0] == SPACE and token.strip(SPACE) != "" for token in self.vocab])  # [V]
 
     def _read(self, path: Path) -> tuple[ByteBPE, Sequence[str]]:
@@ -155,9 +180,13 @@ class BytePairTokenizer(Tokenizer):
         """As `Tokenizer.encode`."""
         return _flat(self._bpe.encode_batch([self._prefixed(item) for item in texts]))
 
-    def encode_words(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """As `encode`, with a space before each word, as it has within a sentence."""
-        return _flat(self._bpe.encode_batch([f" {word}" for word in words]))
+    def within(self, text: str) -> str:
+        """As `Tokenizer.within`: with a space before it."""
+        return f" {text}"
+
+    def joins(self) -> tuple[np.ndarray, np.ndarray]:
+        """As `Tokenizer.joins`."""
+        return joins(self.vocab, alone=self._bpe.added)
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """As `Tokenizer.encode_with_offsets`."""
@@ -210,7 +239,14 @@ class UnigramTokenizer(Tokenizer):
         self.vocab = sorted(self._unigram.vocabulary, key=self._unigram.vocabulary.__getitem__)
         self.vocab_sha256 = files.sha256(path)
         self.lower_case = False
-        self._set_special((unigram.PAD, unigram.UNKNOWN, unigram.BEGIN, unigram.CLOSE, unigram.MASK))
+        special = (unigram.PAD, unigram.UNKNOWN, unigram.BEGIN, unigram.CLOSE, unigram.MASK)
+        self._set_special(special)
+        self.ordinary = np.flatnonzero([token not in special for token in self.vocab])
+
+    def joins(self) -> tuple[np.ndarray, np.ndarray]:
+        """As `Tokenizer.joins`: a word begins with a space."""
+        goes_on = np.array([not token.startswith(unigram.SPACE) for token in self.vocab], np.uint8)
+        return goes_on, np.ones(len(self.vocab), np.uint8)
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """As `Tokenizer.encode`."""
@@ -241,6 +277,11 @@ KINDS: dict[tokenizer_kind.Kind, Callable[[Path], Tokenizer]] = {
 }
 
 
+def read(vocab: Path) -> Tokenizer:
+    """Return the tokenizer of a `vocab.txt` or a `tokenizer.json`."""
+    return KINDS[tokenizer_kind.of(vocab)](vocab)
+
+
 def tokenizer_for(vocab: Path, config: ModelConfig) -> Tokenizer:
     """Return the tokenizer of a `vocab.txt` or a `tokenizer.json`.
 
@@ -248,7 +289,7 @@ def tokenizer_for(vocab: Path, config: ModelConfig) -> Tokenizer:
     """
     if config.causal:
         raise InputError(f"{vocab.parent}: a causal model, which reads no word pieces; give the run of a BERT model")
-    tokenizer = KINDS[tokenizer_kind.of(vocab)](vocab)
+    tokenizer = read(vocab)
     _check_size(tokenizer.vocab, vocab, config)
     return tokenizer
 

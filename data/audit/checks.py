@@ -17,7 +17,8 @@ import numpy as np
 
 from bert.core.errors import UserError
 from bert.core.manifest import Manifest
-from bert.text.vocabulary import SPECIAL, load_vocab
+from bert.text import tokenization, vocabulary
+from bert.text.vocabulary import SPECIAL
 
 LIMIT = 1000  # problems reported for one file; then the rest of the file is not read
 LONGEST = 1 << 24  # values of a feature
@@ -91,7 +92,7 @@ class RecordFormat(NamedTuple):
     features: dict[str, dict[str, Any]]  # name -> {"shape": [...], "dtype": ...}
     vocab_size: int
     special: dict[str, int]  # "[CLS]" -> id
-    is_single: bool = False  # an instance is one sentence, not two segments
+    is_single: bool = False  # an instance has one segment, not two
 
 
 class BatchResult(NamedTuple):
@@ -106,18 +107,19 @@ def record_format(manifest: Manifest, problems: list[Problem]) -> tuple[str, Rec
 
     If the vocabulary or the manifest is not usable, add this to `problems` and return None.
     """
-    path, extra = manifest.path / "vocab.txt", manifest.extra
+    path, extra = vocabulary.path_in(manifest.path), manifest.extra
     kind = extra.get("kind", "instances")
     try:
-        tokens = load_vocab(path)
+        tokenizer = tokenization.read(path)
     except UserError as error:
         problems.append(Problem(path, "", str(error).removeprefix(f"{path}: ")))
         return None
     if not isinstance(kind, str) or kind not in KINDS:
         problems.append(Problem(manifest.path / "manifest.json", "", f"unknown kind of records {kind!r}"))
         return None
-    if extra.get("vocab_size") != len(tokens):
-        what = f"{len(tokens)} tokens, but the records were made with {extra.get('vocab_size')}"
+    size = len(tokenizer.vocab)
+    if extra.get("vocab_size") != size:
+        what = f"{size} tokens, but the records were made with {extra.get('vocab_size')}"
         problems.append(Problem(path, "", what))
     if hashlib.sha256(path.read_bytes()).hexdigest() != extra.get("vocab_sha256"):
         problems.append(Problem(path, "", "not the vocabulary that the records were made with (vocab_sha256 differs)"))
@@ -128,8 +130,9 @@ def record_format(manifest: Manifest, problems: list[Problem]) -> tuple[str, Rec
         problems.append(Problem(manifest.path / "manifest.json", "", what))
         return None
     shape = extra.get("instances")
-    is_single = isinstance(shape, dict) and shape.get("single_sentences") is True
-    return kind, RecordFormat(expected, len(tokens), {token: tokens.index(token) for token in SPECIAL}, is_single)
+    is_single = isinstance(shape, dict) and True in (shape.get("single_sentences"), shape.get("one_segment"))
+    ids = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
+    return kind, RecordFormat(expected, size, dict(zip(SPECIAL, ids, strict=True)), is_single)
 
 
 def _is_size(size: object) -> bool:

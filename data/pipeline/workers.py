@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from bert.core import library_log
 from bert.core.errors import ResourceError, UsageError
 
+ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false"}  # in each worker; there is one for each core
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}  # for the environment, which workers inherit
 
 ROOT = Path(__file__).parents[2]

@@ -70,6 +70,8 @@ FROZEN = {
 WHOLE = {"bert_base", "bert_large_adam", "bert_large", "bert_large_float32", "bert_large_dgx1", "bert_large_superpod",
          "bert_large_dgxa100", "bert_large_dgxh100", "bert_tiny", "bert_mini", "demo"}  # fmt: skip
 
+MODERN = {"bert_modern_small", "bert_modern_base", "bert_modern_large"}
+
 
 def config(name: str) -> PretrainConfig:
     (phase,) = RECIPES[name].phases
@@ -91,7 +93,7 @@ def test_every_name_has_the_configuration_that_it_had() -> None:
 
 
 def test_a_name_without_phase_has_both_and_each_phase_has_a_name() -> None:
-    assert RECIPES.keys() == FROZEN.keys() | WHOLE
+    assert RECIPES.keys() == FROZEN.keys() | WHOLE | MODERN
     for name in WHOLE:
         first, second = RECIPES[name].phases
         assert (first, second) == tuple(RECIPES[f"{name}_phase{number}"].phases[0] for number in (1, 2))
@@ -110,10 +112,23 @@ def test_a_name_without_phase_has_both_and_each_phase_has_a_name() -> None:
         ("bert_large_mlperf", [(512, 76)]),  # of the reference
         ("gpt2_345m", [(1024, 1024)]),
         ("gpt2_smoke", [(64, 64)]),
+        ("bert_modern_base", [(128, 39)]),  # 30 %
     ],
 )
 def test_each_phase_knows_the_lengths_of_its_data(name: str, lengths: list[tuple[int, int]]) -> None:
     assert [(phase.sequence, phase.predictions) for phase in RECIPES[name].phases] == lengths
+
+
+def test_modern_recipes_have_rotary_positions_and_the_published_schedule() -> None:
+    """mosaicml/examples, mosaic-bert-base-uncased.yaml: 286,720,000 samples, warm-up 6 %, decay to 2 % of the peak."""
+    for name in MODERN:
+        model = config(name).model
+        assert (model.positions, model.attention_probs_dropout_prob, model.gated) == ("rotary", 0.0, False)
+    for name in MODERN - {"bert_modern_small"}:
+        made = config(name)
+        assert made.run.steps * made.batch.total == 286_720_000
+        assert made.optimizer.warmup_steps == 0.06 * made.run.steps
+        assert made.optimizer.minimum_rate == pytest.approx(0.02 * made.optimizer.learning_rate)
 
 
 def chosen(flags: str) -> list[PretrainConfig]:

@@ -14,6 +14,7 @@ import pytest
 from bert.core.config import ModelConfig
 from bert.text import byte_bpe
 from bert.text.tokenization import BytePairTokenizer
+from data import tfrecords
 from tests.parity.test_transformers import Arrays, assert_equal, command, oracle, ours, theirs, to_run
 
 pytestmark = pytest.mark.parity
@@ -144,3 +145,12 @@ def test_a_masked_text_and_a_sentence_of_words_have_their_tokens(converted: Path
     assert tokenizer.row(np.concatenate([one, [tokenizer.mask_id], other])).ids.tolist() == theirs_masked
     assert tokenizer.row(tokenizer.encode_words(words)[0]).ids.tolist() == theirs_words
     assert json.loads((folder / "config.json").read_text())["model_type"] == "roberta"
+
+
+def test_a_document_of_records_has_the_tokens_of_its_sentences_together(converted: Path) -> None:
+    sentences = [TEXTS[1], TEXTS[0], "\u00e9t\u00e9 the", TEXTS[1]]
+    folder, run = converted / "back/RobertaForMaskedLM/deep", converted / "run/RobertaForMaskedLM/deep"
+    (expected,) = oracle(("tokens", folder, " ".join(sentences)))
+    tokenizer = BytePairTokenizer(run / byte_bpe.NAME)
+    documents, _ = tfrecords.tokenize([sentences], tokenizer)
+    assert tokenizer.row(documents.ids).ids.tolist() == expected

@@ -92,6 +92,9 @@ def test_corpus_takes_one_source_or_several(make: Make) -> None:
 def test_a_vocabulary_is_taken_and_the_first_failure_ends_all(make: Make) -> None:
     code, _, shown = make("corpus", failing="data.vocab", BOOKS="novels", VOCAB="v.txt", LOWER_CASE="false")
     assert code == 3 and shown[-1].endswith("--vocab v.txt --lower_case false")
+    for given, name in (("v.txt", "vocab.txt"), ("run/tokenizer.json", "tokenizer.json"), ("train", "vocab.txt")):
+        _, _, shown = make("tfrecords", BOOKS="novels", VOCAB=given)
+        assert f" --vocab w/corpus/vocab/{name} " in shown[-1]
     code, _, shown = make("tfrecords", failing="data.books", BOOKS="novels")
     assert code == 3 and modules(shown) == ["data.books"]
 

@@ -5,6 +5,7 @@ The equations are in tests/bert/model/test_encoder.py; tests/parity/test_modernb
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
+from bert import labels
 from bert.convert import __main__ as convert
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
 from bert.model.dropout import DropoutRng
-from bert.model.encoder import Encoder, Mode, variables
+from bert.model.encoder import Encoder, Mode, TokenBatch, variables
+from bert.model.heads import TaskModel
 from bert.pretraining import PretrainingModel
 from bert.text.tokenization import BracketedTokenizer
 from bert.training import checkpoint
@@ -26,7 +29,14 @@ from tests.bert.convert.folders import Values, same_bits, weights
 from tests.bert.model.test_encoder import batch_of, reference
 from tests.bert.text import bracketed
 
+MODE = Mode(tf.float32, DropoutRng(None))
 D, F, LAYERS, V = 20, 28, 3, bracketed.SIZE
+OUTPUTS = {
+    "ForSequenceClassification": 3,
+    "ForTokenClassification": 3,
+    "ForQuestionAnswering": 2,
+    "ForMultipleChoice": 1,
+}
 SPECIAL_IDS = {"pad_token_id": V - 2, "cls_token_id": V - 4, "sep_token_id": V - 3}
 CONFIG: dict[str, Any] = {  # as transformers 4.48 writes it
     "architectures": ["ModernBertForMaskedLM"],
@@ -74,12 +84,9 @@ def shapes(kind: str) -> dict[str, tuple[int, ...]]:
     made = {f"{prefix}{name}.weight": shape for name, shape in inside.items()}
     if kind != "Model":
         made |= {"head.dense.weight": (D, D), "head.norm.weight": (D,)}
-    heads: dict[str, dict[str, tuple[int, ...]]] = {
-        "Model": {},
-        "ForMaskedLM": {"decoder.bias": (V,)},
-        "ForSequenceClassification": {"classifier.weight": (3, D), "classifier.bias": (3,)},
-    }
-    return made | heads[kind]
+    if kind in OUTPUTS:
+        made |= {"classifier.weight": (OUTPUTS[kind], D), "classifier.bias": (OUTPUTS[kind],)}
+    return made | ({"decoder.bias": (V,)} if kind == "ForMaskedLM" else {})
 
 
 def a_folder(folder: Path, kind: str = "ForMaskedLM", **changes: Any) -> Values:
@@ -132,28 +139,63 @@ def test_scores_of_words_are_those_of_the_equations(changes: dict[str, Any], tmp
     np.testing.assert_allclose(words + model.masked_lm.bias, expected, atol=5e-5)
 
 
-@pytest.mark.parametrize("kind", ["ForMaskedLM", "Model"])
+@pytest.mark.parametrize("kind", ["ForMaskedLM", "Model", *OUTPUTS])
 def test_it_comes_back_with_its_bits(kind: str, tmp_path: Path) -> None:
-    before = a_folder(tmp_path / "theirs", kind)
+    before = a_folder(tmp_path / "theirs", kind, classifier_pooling="mean")
     run = imported(tmp_path / "theirs", tmp_path / "run")
     convert.main(["export", "huggingface", str(run), str(tmp_path / "back")])
     same_bits(before, load_file(tmp_path / "back/model.safetensors"))
     config = json.loads((tmp_path / "back/config.json").read_text())
     shared = {key: value for key, value in (CONFIG | LATER | SPECIAL_IDS).items() if value is not None}
     assert {key: config[key] for key in shared} == shared | {"architectures": [f"ModernBert{kind}"]}
+    assert config["classifier_pooling"] == "mean"
     same_bits(weights(run), weights(imported(tmp_path / "back", tmp_path / "again")))
     with pytest.raises(InputError):
         convert.main(["export", "google", str(run), str(tmp_path / "google")])
 
 
-def test_the_encoder_of_a_classifier_is_taken_alone_and_its_own_fine_tuned_head_stays_here(tmp_path: Path) -> None:
-    theirs = a_folder(tmp_path / "theirs", "ForSequenceClassification")
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_scores_of_texts_tags_and_answers_are_those_of_the_equations(pooling: str, tmp_path: Path) -> None:
+    """Of the states, which another test compares; tests/bert/export/test_onnx.py has the graph of ONNX."""
+    random = np.random.default_rng(6)
+    ids, mask = random.integers(0, V, (4, 11)), (np.arange(11) < np.array([11, 7, 4, 2])[:, None]).astype(np.int32)
+    for kind in OUTPUTS:
+        theirs = a_folder(tmp_path / kind, kind, classifier_pooling=pooling)
+        run = imported(tmp_path / kind, tmp_path / f"run_{kind}")
+        config, head = ModelConfig.load(run / "bert_config.json"), labels.of(labels.settings(run), run)
+        assert head is not None and config.pooling == pooling
+        model = TaskModel(config, 0, head)
+        checkpoint.load_weights(run, variables(model))
+        x = model.encoder(TokenBatch(*(tf.constant(a, tf.int32) for a in (ids, mask, ids * 0))), MODE).numpy()
+        if kind in ("ForSequenceClassification", "ForMultipleChoice"):
+            mean = (x * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
+            x = mean if pooling == "mean" else x[:, 0]
+        y: np.ndarray = gelu(x.astype(np.float64) @ theirs["head.dense.weight"].T)
+        y = (y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + 1e-12) * theirs["head.norm.weight"]
+        expected = y @ theirs["classifier.weight"].T + theirs["classifier.bias"]
+        arrays = (("input_ids", ids), ("input_mask", mask), ("segment_ids", ids * 0))
+        batch: dict[str, tf.Tensor] = {name: tf.constant(value, tf.int32) for name, value in arrays}
+        choices = kind == "ForMultipleChoice"
+        logits = model({name: value[None] if choices else value for name, value in batch.items()}, MODE)
+        found = np.stack(logits, axis=-1) if isinstance(logits, tuple) else logits.numpy()
+        np.testing.assert_allclose(found.T if choices else found, expected, atol=2e-5, err_msg=kind)
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return x / 2 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def test_heads_that_do_not_fit_are_left_aside_or_refused_by_name(tmp_path: Path) -> None:
+    theirs = a_folder(tmp_path / "theirs", "ForSequenceClassification", problem_type="regression")  # of three numbers
     run = imported(tmp_path / "theirs", tmp_path / "run")
     settings = json.loads((run / "config.json").read_text())
     assert settings["imported"]["ignored"] == sorted(name for name in theirs if not name.startswith("model."))
     assert "head" not in settings
-    with pytest.raises(UsageError, match="others than ours; leave it out"):
-        convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "x"), "--head", "classifier"])
+    with pytest.raises(UsageError, match="contradicts"):
+        convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "x"), "--head", "tags"])
+    a_folder(tmp_path / "other", "ForSequenceClassification", classifier_pooling="max")
+    with pytest.raises(InputError, match="classifier_pooling is 'max'; supported: cls and mean"):
+        imported(tmp_path / "other", tmp_path / "x")
     config = ModelConfig.load(run / "bert_config.json")
     values = {name: variable.numpy() for name, variable in variables(PretrainingModel(config, 0, "nsp")).items()}
     checkpoint.save(run, 1, values, keep=1)

@@ -25,7 +25,7 @@ def test_an_imported_head_for_questions_answers_them(tmp_path: Path) -> None:
         variable.assign(values[name])
     ids = tf.constant(np.random.default_rng(4).integers(0, SMALL.vocab_size, (3, 7)), tf.int32)
     batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
-    expected = model.head(InferenceEncoder(model.encoder, tf.float32)(*batch.values()))
+    expected = model.head(InferenceEncoder(model.encoder, tf.float32)(*batch.values()), batch["input_mask"])
     for found, one in zip(loaded.logits(batch), expected, strict=True):
         np.testing.assert_array_equal(found, one)
     assert loaded.kind.windowing == Windowing(max_seq_length=17, doc_stride=5, max_query_length=2)

@@ -96,7 +96,7 @@ class Python:
     def logits(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
         """Logits [n, C] of the pooled states or, of tags, [n, S, C]."""
         assert self.model is not None
-        found: np.ndarray = self.model.head(self.states(arrays)).numpy()
+        found: np.ndarray = self.model.head(self.states(arrays), tf.constant(arrays[inputs.NAMES[1]], tf.int32)).numpy()
         return found
 
 

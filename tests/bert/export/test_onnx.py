@@ -124,12 +124,14 @@ def test_onnxruntime_has_our_logits(name: str, changed: dict[str, Any], tmp_path
         ("classes", {"type_vocab_size": 0, "pooler_act": "relu", "hidden_act": "silu"}),  # DistilBERT has no segments
         ("words", {"embedding_size": 12, "hidden_act": "relu"}),  # ELECTRA's embeddings are narrow
         ("choices", {"embedding_size": 12, "pooler_act": "gelu"}),
+        ("choices", {"head_transform": True, "pooling": "mean", "hidden_act": "silu"}),  # ModernBERT
+        ("tags", {"head_transform": True, "biases": False}),
     ],
 )
 def test_onnxruntime_has_the_logits_of_other_families(name: str, changed: dict[str, Any], tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", name, **changed)
     found, ours, mask = logits(exported(run, tmp_path / "onnx"), run, tokens=7)
-    inside = mask > 0 if name == "words" else slice(None)
+    inside = mask > 0 if name in ("words", "tags") else slice(None)
     np.testing.assert_allclose(found[0][inside], ours[0][inside], atol=1e-4)
     assert ours[0].std() > 0.01
 

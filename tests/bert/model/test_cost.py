@@ -38,6 +38,23 @@ def test_recomputed_activations_are_inputs_random_bits_and_one_layer() -> None:
     assert sum(less.values()) < sum(more.values()) / 3
 
 
+@pytest.mark.parametrize(("gated", "temporaries"), [(False, 1_157_372_264), (True, 1_650_204_136)])
+def test_a_recomputed_layer_is_what_the_compiler_needs(gated: bool, temporaries: int) -> None:
+    """XLA's figure for an H100 (benchmarks/gpu_check), with few predictions, so that the layer is what counts."""
+    model = dataclasses.replace(
+        SIZES["small"],
+        vocab_size=30522,
+        vocab_multiple=128,
+        attention_probs_dropout_prob=0.0,
+        fused_attention=True,
+        recompute_activations=True,
+        gated=gated,
+    )
+    config = RECIPES["bert_large_dgxh100_phase2"].phases[0].config
+    config = dataclasses.replace(config, model=model, batch=dataclasses.replace(config.batch, per_device=64))
+    assert sum(cost.activations(config, 512, 8).values()) == pytest.approx(temporaries, rel=0.10)
+
+
 def test_fused_attention_keeps_no_weights() -> None:
     config = RECIPES["bert_large_dgxh100_phase2"].phases[0].config
     model = dataclasses.replace(config.model, attention_probs_dropout_prob=0.0, fused_attention=True)

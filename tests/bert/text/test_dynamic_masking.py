@@ -15,6 +15,7 @@ from bert.core.errors import InputError, UsageError
 from bert.pretrain import main
 from bert.text import dynamic_masking, frames, instances, tf_example
 from bert.text.instances import InstanceConfig
+from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import SPECIAL
 from bert.training.loop import Data
 from tests import finished
@@ -201,7 +202,8 @@ def test_lengths_do_not_tell_the_label(
     batch = read(data, order, np.arange(len(order)))
     plan = instances.plan(documents, shape, rng)
     plan = plan.rows(rng.permutation(len(plan)))
-    made = instances.build(documents.ids, plan, shape, instances.Tokens.from_vocab([*SPECIAL, "word"]))
+    tokens = instances.Tokens.of(WordPieceTokenizer(tmp_path / "made" / "vocab.txt"))
+    made = instances.build(documents.ids, plan, shape, tokens)
     shares = []
     for features in (batch, made):
         total, second = features["input_mask"].sum(axis=1), features["segment_ids"].sum(axis=1)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert.text import instances
+from bert.text.tokenization import WordPieceTokenizer
 
 PAD, UNK, CLS, SEP, MASK, FIRST, VOCAB = 0, 1, 2, 3, 4, 5, 997
 TOKENS = instances.Tokens(
@@ -19,7 +20,8 @@ TOKENS = instances.Tokens(
     mask=MASK,
     special=(),
     ordinary=np.arange(FIRST, VOCAB),
-    is_continuation=np.arange(VOCAB) % 3 == 0,  # of the ordinary ids, a third
+    first=(np.arange(VOCAB) % 3 == 0).astype(np.uint8),  # of the ordinary ids, a third
+    last=np.ones(VOCAB, np.uint8),
 )
 
 
@@ -79,10 +81,7 @@ def test_segments_are_text_of_the_documents(seed, count, length, short, pairs):
     documents = distinct(corpus(rng, count, 5, 6))
     made = shape(max_seq_length=length, max_predictions_per_seq=3, short_seq_prob=short, pairs=pairs)
     plan = instances.plan(documents, made, rng)
-    tokens = instances.Tokens(
-        pad=PAD, cls=CLS, sep=SEP, mask=MASK, special=(), ordinary=np.array([FIRST]), is_continuation=np.zeros(0, bool)
-    )
-    features = instances.build(documents.ids, plan, made, tokens)
+    features = instances.build(documents.ids, plan, made, TOKENS)
     document_of = np.repeat(np.arange(len(documents.documents) - 1), np.diff(documents.sentences[documents.documents]))
     for ids, inside, segments, label in zip(
         *(features[n] for n in ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")), strict=True
@@ -212,9 +211,10 @@ def test_a_single_sentence_is_an_instance_without_a_second_segment():
     np.testing.assert_array_equal(instances.chunks(documents, made), np.arange(len(plan) + 1))
 
 
-def test_random_words_are_neither_special_nor_unused():
+def test_random_words_are_neither_special_nor_unused(tmp_path):
     vocab = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused99]", "cat", "##s", "[", "unused"]
-    tokens = instances.Tokens.from_vocab(vocab)
+    (tmp_path / "vocab.txt").write_text("\n".join(vocab) + "\n")
+    tokens = instances.Tokens.of(WordPieceTokenizer(tmp_path / "vocab.txt"))
     ids = np.tile(np.array([3, *[7] * 27, 4, 0, 0]), (200, 1))
     features = {"input_ids": ids, "input_mask": (ids > 0).astype(np.int64), "segment_ids": np.zeros_like(ids)}
     made = shape(max_seq_length=31, max_predictions_per_seq=27, masked_lm_prob=0.9)
@@ -258,7 +258,7 @@ def test_masks_keep_their_bounds(seed, cap, share, whole_word_mask, longest):
         if whole_word_mask:
             ids, chosen = built["input_ids"][n], np.isin(np.arange(32), used)
             for at in range(2, 32):  # a piece that continues a word shares its fate
-                if ids[at] >= FIRST and ids[at - 1] >= FIRST and TOKENS.is_continuation[ids[at]]:
+                if ids[at] >= FIRST and ids[at - 1] >= FIRST and TOKENS.first[ids[at]]:
                     assert chosen[at] == chosen[at - 1]
 
 
