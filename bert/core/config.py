@@ -497,6 +497,53 @@ class DataConfig:
             ranges.check_mask_shares(self.mask_shares, "data.mask_shares")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveConfig:
+    """What a model that is not causal learns from masked samples."""
+
+    name: Literal["masked_words", "replaced_tokens"] = "masked_words"
+    """masked_words as in BERT; replaced_tokens as in ELECTRA: a small generator learns masked words, and the model
+    learns which tokens the generator replaced; it needs data without an objective on pairs"""
+    generator_width: Annotated[float, Range(0, 1, above=True)] = 0.25
+    """replaced_tokens: width of the generator, its heads and its feed-forward layers, as shares of the model's"""
+    generator_layers: Annotated[float, Range(0, 1, above=True)] = 1.0
+    """replaced_tokens: layers of the generator, as a share of the model's"""
+    detection_weight: Annotated[float, Range(0, 1e6, above=True)] = 50.0
+    """replaced_tokens: factor of the loss of the detection; that of masked words has 1"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self, "objective.")
+        if self.name == "masked_words":
+            for each in dataclasses.fields(self)[1:]:
+                _require(
+                    getattr(self, each.name) == each.default,
+                    f"objective.{each.name} has no effect without objective.name replaced_tokens; leave it out",
+                )
+
+    def generator(self, model: ModelConfig) -> ModelConfig | None:
+        """Return the architecture of the generator beside a model; None if the objective has none.
+
+        As in google-research/electra, it has the width of the model's heads as long as it is not narrower itself.
+        """
+        if self.name == "masked_words":
+            return None
+        width = max(1, round(model.hidden_size * self.generator_width))
+        heads = max(1, width * model.num_attention_heads // model.hidden_size)
+        _require(
+            width % heads == 0,
+            f"objective.generator_width {self.generator_width:g}: a generator of width {width} cannot have {heads} "
+            "heads; give another share",
+        )
+        return dataclasses.replace(
+            model,
+            embedding_size=model.embedding_width,
+            hidden_size=width,
+            num_attention_heads=heads,
+            num_hidden_layers=max(1, round(model.num_hidden_layers * self.generator_layers)),
+            intermediate_size=max(1, round(model.intermediate_size * self.generator_width)),
+        )
+
+
 class Weights(enum.Enum):
     """Initial weights that are not those of a run; the value is how they are named on the command line."""
 
@@ -551,6 +598,11 @@ class TrainConfig:
             "after which the learning rate is 0; give --optimizer.decay_steps 0 to end the decay with the run",
         )
 
+    @property
+    def generator(self) -> ModelConfig | None:
+        """Return the architecture of the generator that is trained beside the model; None if there is none."""
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainConfig(TrainConfig):
@@ -558,6 +610,35 @@ class PretrainConfig(TrainConfig):
 
     data: DataConfig = DataConfig()
     """samples"""
+    objective: ObjectiveConfig = ObjectiveConfig()
+    """what is learned"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.objective.name == "masked_words":
+            return
+        published = self.model.norm_placement == "post" and self.model.position_initializer == "normal"
+        _require(
+            published and not self.model.causal,
+            "objective.name replaced_tokens needs model.norm_placement post, model.position_initializer normal, and a "
+            "model that is not causal",
+        )
+        _require(
+            self.parallel.tensor == 1,
+            "parallel.tensor divides no generator; give objective.name replaced_tokens without it",
+        )
+        # The backward pass would compute the generator again, in another program: rounding could change a sample.
+        _require(
+            not (self.parallel.overlap and self.precision.xla),
+            "parallel.overlap with precision.xla computes a generator twice; with objective.name replaced_tokens give "
+            "one of them",
+        )
+        self.objective.generator(self.model)
+
+    @property
+    def generator(self) -> ModelConfig | None:
+        """Return the architecture of the generator that is trained beside the model; None if there is none."""
+        return self.objective.generator(self.model)
 
 
 @dataclass(frozen=True, kw_only=True)

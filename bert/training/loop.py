@@ -344,7 +344,7 @@ class Trainer:
 
     def _tell_what_was_fed(self, number: int, log: metrics.Log) -> None:
         """Log what the updates up to update `number` read, those that rollbacks left out included."""
-        offset, labelled = int(self.step.sample_offset), self.step.task.objectives != ("mlm",)
+        offset, labelled = int(self.step.sample_offset), bool({*self.step.task.objectives} - {"mlm", "rtd"})
         try:
             figures = fed.figures(self.samples, number + offset, self.config.run.steps + offset, labelled)
         except IntegrityError as error:  # a damaged record of another rank, which data.skip_bad lets pass there
@@ -459,7 +459,7 @@ def _clock(config: TrainConfig, data: Data, comm: Communicator) -> metrics.Clock
         if config.model.causal:
             return cost.flops(config.model, tokens, predictions=tokens)
         states = cost.states_read(predictions) * sequences if predictions else None
-        return cost.flops(config.model, tokens, predictions * sequences, states)
+        return cost.flops(config.model, tokens, predictions * sequences, states, config.generator)
 
     peak = config.run.peak_teraflops * 1e12 * comm.parts.count  # of the devices that compute a micro-batch together
     return metrics.Clock(flops, comm.replicas.size, peak=peak)
