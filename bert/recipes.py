@@ -661,6 +661,7 @@ LATER = re.compile(r"--phase([1-9])\.(.+)", re.DOTALL)  # a flag of one phase
 # Fields that cannot have one value for all phases, each with the reason.
 OF_ONE_PHASE = {
     "init.checkpoint": "each phase starts from the one before",
+    "init.step": "each phase starts from the one before",
     "optimizer.first_step": "the phases have different places in the schedule",
 }
 OF_THE_PROCESS = ("parallel.", "run.device", "run.deterministic", "run.profile")  # which runs all phases
@@ -712,7 +713,7 @@ def _check_of_one(flag: str, number: int, key: str, recipe: Recipe) -> None:
         raise UsageError(f"{flag}: {recipe.name} has {len(recipe.phases)} phases")
     if key.startswith(OF_THE_PROCESS):
         raise UsageError(f"{flag}: one process runs all phases; give --{key}, or run {_alone(recipe)}")
-    if key == "init.checkpoint" and number > 1:
+    if key in ("init.checkpoint", "init.step") and number > 1:
         raise UsageError(f"{flag}: {OF_ONE_PHASE[key]}; leave it out, or run {recipe.phases[number - 1].name} alone")
 
 

@@ -74,13 +74,20 @@ def uniforms(dropout: DropoutRng, tokens: TokenBatch, masked: Masked) -> tf.Tens
     a function of the text alone.
     """
     ids, length = tf.reshape(tokens.ids, [-1]), tf.shape(tokens.ids)[1]
-    last = tf.size(ids) - 1
+    text = tf.reshape(tf.ones_like(tokens.ids) if tokens.mask is None else tokens.mask, [-1])
     position = (
         masked.places % length
         if tokens.positions is None
         else tf.gather(tf.reshape(tokens.positions, [-1]), masked.places)
     )
-    before, after = (tf.gather(ids, tf.clip_by_value(masked.places + step, 0, last)) for step in (-1, 1))
+
+    def beside(step: int) -> tf.Tensor:
+        """Return the words so many places further on [M], or 0 where another text begins or a row ends."""
+        there = tf.clip_by_value(masked.places + step, 0, tf.size(ids) - 1)
+        same = (tf.gather(text, there) == tf.gather(text, masked.places)) & (there // length == masked.places // length)
+        return tf.gather(ids, there) * tf.cast(same, tf.int32)
+
+    before, after = beside(-1), beside(1)
     return _uniforms(dropout.update(), tf.stack([masked.words, before, after, position]))
 
 
@@ -104,7 +111,9 @@ def draw(products: tf.Tensor, bias: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
     """
     scores = tf.cast(products, tf.float32) + bias
     shares = tf.exp(scores - tf.reduce_max(scores, axis=1, keepdims=True))
-    blocks = tf.reshape(tf.pad(shares, [[0, 0], [0, -shares.shape[1] % BLOCK]]), [tf.shape(shares)[0], -1, BLOCK])
+    count = -(-products.shape[1] // BLOCK)
+    padded = tf.pad(shares, [[0, 0], [0, count * BLOCK - products.shape[1]]])
+    blocks = tf.reshape(padded, [-1, count, BLOCK])
     sums = tf.reduce_sum(blocks, axis=2)  # [M, K]
     ends = tf.cumsum(sums, axis=1)
     target = uniform * ends[:, -1]

@@ -292,6 +292,24 @@ def restore(run: Path, variables: State) -> int | None:
     return _newest_undamaged(run, lambda folder: _assign(folder, variables, exactly=True))
 
 
+def restore_step(run: Path, step: int, variables: State) -> None:
+    """Assign the checkpoint of update `step` of a run.
+
+    Raise InputError if it is not there or if the variables are not exactly its own, IntegrityError if it is damaged.
+    """
+    folders = {step_of(folder): folder for folder in steps(run)}
+    if step not in folders:
+        there = ", ".join(map(str, sorted(folders))) or "none"
+        raise InputError(
+            f"{run}: has no checkpoint of update {step}; there are {there} (--run.keep_every keeps more of them)"
+        )
+    try:
+        manifest.verify(_manifest(folders[step]))
+        _assign(folders[step], variables, exactly=True)
+    except tf.errors.DataLossError as error:
+        raise IntegrityError(f"{folders[step]}: damaged ({error}); give another update") from error
+
+
 def load_weights(run: Path, variables: State, new_heads: tuple[str, ...] = ()) -> Path:
     """Assign the checkpoint of another run that is to be used to `variables`; return the checkpoint's folder.
 
