@@ -295,7 +295,15 @@ def restore(run: Path, variables: State) -> int | None:
 def restore_step(run: Path, step: int, variables: State) -> None:
     """Assign the checkpoint of update `step` of a run.
 
-    Raise InputError if it is not there or if the variables are not exactly its own, IntegrityError if it is damaged.
+    Raise as `verified` does, and InputError if the variables are not exactly its own.
+    """
+    _assign(verified(run, step), variables, exactly=True)
+
+
+def verified(run: Path, step: int) -> Path:
+    """Return the folder of the checkpoint of update `step` of a run.
+
+    Raise InputError if it is not there, IntegrityError if it is damaged.
     """
     folders = {step_of(folder): folder for folder in steps(run)}
     if step not in folders:
@@ -303,11 +311,8 @@ def restore_step(run: Path, step: int, variables: State) -> None:
         raise InputError(
             f"{run}: has no checkpoint of update {step}; there are {there} (--run.keep_every keeps more of them)"
         )
-    try:
-        manifest.verify(_manifest(folders[step]))
-        _assign(folders[step], variables, exactly=True)
-    except tf.errors.DataLossError as error:
-        raise IntegrityError(f"{folders[step]}: damaged ({error}); give another update") from error
+    manifest.verify(_manifest(folders[step]))
+    return folders[step]
 
 
 def load_weights(run: Path, variables: State, new_heads: tuple[str, ...] = ()) -> Path:
