@@ -627,6 +627,10 @@ class TrainConfig:
             f"init.step {self.init.step} is not before run.steps {self.run.steps}, which counts all updates",
         )
         _require(
+            self.init.step == 0 or self.budget.hours == 0,
+            "with budget.hours the learning rate follows the clock, so another run cannot go on from init.step",
+        )
+        _require(
             self.init.step == 0 or self.batch.bucket_by_length == 0,
             "batch.bucket_by_length sorts samples by the length of the run, so another run cannot go on from init.step",
         )

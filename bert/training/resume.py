@@ -75,10 +75,8 @@ def branch(config: TrainConfig, comm: Communicator, state: State, data: Manifest
         _check_settings(before, config, data, MAY_BRANCH, source, "go on from it")
         _check_rates(before, config, source)
         check_vocabulary(vocabulary.path_in(source), vocab, config.model.causal)
-        if rules.of(source) != rules.RULES or length.changes(source):
-            raise UsageError(
-                f"{source}: was begun by older rules, or became longer; another run cannot go on from its update {step}"
-            )
+        if rules.of(source) != rules.RULES:
+            raise UsageError(f"{source}: {rules.OLD}; another run cannot go on from its update {step}")
         checkpoint.restore_step(source, step, state)
         print(f"going on from {source} after step {step}", file=sys.stderr)
     division.synchronise(state, comm)
@@ -89,8 +87,10 @@ def _check_rates(before: Mapping[str, Any], config: TrainConfig, source: Path) -
     """Raise UsageError if updates up to `init.step` had other learning rates than this run gives them."""
     names = {each.name for each in dataclasses.fields(OptimizerConfig)}
     theirs = OptimizerConfig(**{name: before[f"optimizer.{name}"] for name in names})
+    growth = length.changes(source)
     for done in range(config.init.step):
-        was = schedule.learning_rate(done, theirs, before["run.steps"])
+        planned = next((change.steps for change in reversed(growth) if change.after <= done), before["run.steps"])
+        was = schedule.learning_rate(done, theirs, planned)
         now = schedule.learning_rate(done, config.optimizer, config.run.steps)
         if was != now:
             raise UsageError(

@@ -8,8 +8,13 @@ import pytest
 
 from bert import evaluate, pretrain
 from bert.convert import __main__ as convert
+from bert.core.config import ModelConfig, ObjectiveConfig
 from bert.core.errors import InputError, Stopped, UsageError
+from bert.model.encoder import variables
+from bert.model.replaced_tokens import ReplacedTokensModel
 from bert.runs import Run
+from bert.text.vocabulary import SPECIAL
+from bert.training import checkpoint
 from tests.training import TINY, losses, measured, same_bits, weights, write_dataset
 from tests.training import pretrain as in_a_process
 
@@ -66,10 +71,18 @@ def test_other_commands_see_the_encoder_and_the_head_of_the_detection(
     }  # fmt: skip
     same_bits(back, {name: ours[name] for name in back})
     assert Run.open(trained).encoder().dtype.name == "float32"
-    with pytest.raises(InputError, match="BERT has no head replaced_token in transformers"):
-        config = json.loads((tmp_path / "back/bert_config.json").read_text()) | {"pooler_act": "tanh"}
-        (tmp_path / "back/bert_config.json").write_text(json.dumps(config | {"embedding_size": 0}))
-        convert.main(["export", "huggingface", str(tmp_path / "back"), str(tmp_path / "bert")])
+
+
+def test_an_export_as_bert_which_has_no_such_head_is_refused(model_config: ModelConfig, tmp_path: Path) -> None:
+    generator, run = ObjectiveConfig(name="replaced_tokens").generator(model_config), tmp_path / "run"
+    assert generator is not None
+    run.mkdir()
+    model_config.save(run / "bert_config.json")
+    (run / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{number}" for number in range(94))]) + "\n")
+    checkpoint.save(run, 3, variables(ReplacedTokensModel(model_config, generator, seed=5)), keep=1)
+    with pytest.raises(InputError, match=r"BERT has no head replaced_token .* pretrain with --model\.pooler_act gelu"):
+        convert.main(["export", "huggingface", str(run), str(tmp_path / "theirs")])
+    assert not (tmp_path / "theirs").exists()
 
 
 @pytest.mark.multiprocess

@@ -141,6 +141,7 @@ def updated(task: ReplacedTokens, batches: list[Batch], precision: PrecisionConf
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("divided", ["micro-batches", "packed rows", "xla"])
 def test_gradients_do_not_depend_on_how_an_update_is_computed(
     divided: str, model_config: ModelConfig, tmp_path: Path

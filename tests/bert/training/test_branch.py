@@ -20,10 +20,11 @@ def train(dataset: Path, run: Path, steps: int, *more: str) -> None:
 
 @pytest.fixture(scope="module")
 def endless(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Data, and a run of eight updates whose rate does not fall."""
+    """Data, and a run whose rate does not fall, of three updates, then of eight."""
     folder = tmp_path_factory.mktemp("branch")
     data = write_dataset(folder / "data")
-    train(data, folder / "run", 8, *STABLE)
+    for steps in (3, 8):
+        train(data, folder / "run", steps, *STABLE)
     return data, folder / "run"
 
 
@@ -60,9 +61,10 @@ def test_what_the_other_run_would_not_have_done_is_refused(endless: tuple[Path, 
         ),
         (UsageError, "update 3 had learning rate 0.01, which would be 0.007", []),
         (UsageError, "update 4 had learning rate 0.01", [*STABLE, "--optimizer.decay_start", "2"]),
-        (InputError, "no checkpoint of update 5; there are 2, 4, 6, 8", [*DECAY, "--init.step", "5"]),
+        (InputError, "no checkpoint of update 5; there are 2, 3, 4, 6, 8", [*DECAY, "--init.step", "5"]),
         (UsageError, "init.step 7 is not before run.steps 7", [*DECAY, "--init.step", "7"]),
         (UsageError, "init.step 4 needs --init.checkpoint RUN", [*DECAY, "--init.checkpoint", "none"]),
+        (UsageError, r"with budget\.hours the learning rate follows the clock", [*DECAY, "--budget.hours", "1"]),
         (UsageError, "batch.bucket_by_length sorts samples", [*DECAY, "--batch.bucket_by_length", "2"]),
     ]
     for kind, message, flags in cases:
