@@ -117,6 +117,7 @@ def flops(
     sequence: int,
     predictions: float,
     states: float | None = None,
+    *,
     generator: ModelConfig | None = None,
 ) -> float:
     """Return the floating-point operations of training on one sequence, in matrix products only.
@@ -224,7 +225,7 @@ def describe(config: PretrainConfig, ranks: int, *, sequence: int, predictions: 
     sequences = run.steps * batch.total
     state = state_bytes(config.model, replicas, config.parallel, generator)
     states = None if config.model.causal else states_read(predictions)
-    arithmetic = sequences * flops(config.model, sequence, predictions, states, generator)
+    arithmetic = sequences * flops(config.model, sequence, predictions, states, generator=generator)
     working = sum(activations(config, sequence, predictions).values())
     memory = max(state + working, update_bytes(config.model, replicas, config.parallel, generator))
     local = local_parameters(config.model, parts, generator)

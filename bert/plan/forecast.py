@@ -207,7 +207,7 @@ def work_of(config: PretrainConfig, cluster: Cluster, job: Job) -> Work:
     states = None if model.causal else cost.states_read(job.predictions)
     hidden_state = batch.per_device * job.sequence * model.hidden_size * BYTES[config.precision.compute]
     return Work(
-        flops=cost.flops(model, job.sequence, job.predictions, states, config.generator) / parts,
+        flops=cost.flops(model, job.sequence, job.predictions, states, generator=config.generator) / parts,
         per_device=batch.per_device,
         accumulation=batch.accumulation(copies),
         parameters=local / (copies if parallel.shard_optimizer else 1),

@@ -56,7 +56,9 @@ def observe(path: Path, ranks: int) -> Observed:
         )
     scored, count = predictions(model, sequence), cost.parameters(model, generator)
     work = Work(
-        flops=cost.flops(model, sequence, scored, None if model.causal else cost.states_read(scored), generator),
+        flops=cost.flops(
+            model, sequence, scored, None if model.causal else cost.states_read(scored), generator=generator
+        ),
         per_device=per_device,
         accumulation=total // (per_device * ranks),
         parameters=count,

@@ -36,7 +36,7 @@ def test_parameters_of_a_model_with_a_generator_are_those_of_both(width: float, 
     assert cost.parameters(model, generator) == sum(int(np.prod(weight.shape)) for weight in counted)
     # Three times two operations for each product: of the encoder, the detection, and the generator with its scores.
     plain, small = cost.flops(model, 13, 0), cost.flops(generator, 13, 3, 4)
-    assert cost.flops(model, 13, 3, 4, generator) == plain + 6 * 13 * 20 * 21 + small
+    assert cost.flops(model, 13, 3, 4, generator=generator) == plain + 6 * 13 * 20 * 21 + small
     assert cost.flops(model, 13, 3) - plain == 6 * 3 * (20 * 12 + 12 * 99)  # the head for masked words
 
 
