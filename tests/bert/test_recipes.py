@@ -282,4 +282,5 @@ def test_every_recipe_runs_in_miniature(name: str, dataset: Path, tmp_path: Path
     done = run_module("bert.pretrain", name, *flags, timeout=600, BERT_WORKDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
     logged = losses(tmp_path / "pretrain" / f"{name}_smoke").values()
-    assert len(logged) == 4 + 2 and all(0 < loss < 20 for loss in logged)
+    most = 60 if config(name).generator else 20  # 50 times the loss of the detection, which begins at log 2
+    assert len(logged) == 4 + 2 and all(0 < loss < most for loss in logged)
