@@ -27,11 +27,13 @@ from bert.convert import names
 from bert.core import cli, ending, files, outputs
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
+from bert.heads import GENERATOR, MASKED_LM
 from bert.text.vocabulary import MAX_CHARACTERS, load_vocab, rules_of
 from bert.text.wordpiece import WordPiece
 
 UNUSED = re.compile(r"\[unused[0-9]+\]")
-EMBEDDING, BIAS = "embeddings/word", "masked_lm/bias"  # the weights with an entry for each token: [V, D] and [V]
+EMBEDDING = "embeddings/word"  # the weights with an entry for each token: [V, D], and [V]
+BIASES = (f"{MASKED_LM}/bias", f"{GENERATOR}/{MASKED_LM}/bias")
 KNOWN, REPEATED, DIVIDED, LONG = (
     "already in the vocabulary",
     "repeated",
@@ -158,7 +160,7 @@ def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
     extended = extend(vocabulary, choice.words, options.unused)
     pieces = [splitter.pieces(word) for word in choice.words]
     values, ignored = _weights(folder, config.vocab_size)
-    for name in {EMBEDDING, BIAS} & values.keys():
+    for name in {EMBEDDING, *BIASES} & values.keys():
         values[name] = with_means(values[name], extended, pieces)
     heads = {name.split("/")[0] for name in values}
     match = names.Match([], [], [head for head in names.HEAD_NAMES if head not in heads], ignored)
@@ -192,7 +194,7 @@ def _weights(folder: Path, rows: int) -> tuple[dict[str, np.ndarray], list[str]]
 
     reader = tf.train.load_checkpoint(str(folder / checkpoint.BUNDLE))
     shapes = reader.get_variable_to_shape_map()
-    for name in (EMBEDDING, BIAS):
+    for name in (EMBEDDING, *BIASES):
         if shapes.get(name, [rows])[0] != rows:
             raise InputError(f"{folder}: {name} has shape {shapes[name]}, but vocab_size is {rows}")
     if EMBEDDING not in shapes:

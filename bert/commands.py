@@ -35,7 +35,15 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "data.stats",
         "data.synthetic",
     ),
-    "Pretraining": ("bert.plan", "bert.doctor", "bert.pretrain", "bert.adapt", "bert.report", "bert.spread"),
+    "Pretraining": (
+        "bert.plan",
+        "bert.doctor",
+        "bert.pretrain",
+        "bert.adapt",
+        "bert.average",
+        "bert.report",
+        "bert.spread",
+    ),
     "What a pretrained model knows": (
         "bert.evaluate",
         "bert.fill_mask",

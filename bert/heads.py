@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 MASKED_LM = "masked_lm"
-PRETRAINED = ("pooler", MASKED_LM, "next_sentence")  # heads of pretraining: first parts of their variables' names
+REPLACED_TOKEN, GENERATOR = "replaced_token", "generator"  # of ELECTRA's objective; the generator is a model of its own
+# Heads of pretraining: first parts of their variables' names.
+PRETRAINED = ("pooler", MASKED_LM, "next_sentence", REPLACED_TOKEN, GENERATOR)
 
 
 @dataclass(frozen=True, kw_only=True)

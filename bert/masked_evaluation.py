@@ -11,12 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert import pseudo_likelihood
-from bert.core import files
-from bert.core.config import BatchConfig, DataConfig, RunConfig
+from bert.core import checked_json, files
+from bert.core.config import BatchConfig, DataConfig, ObjectiveConfig, RunConfig
 from bert.core.errors import InputError, IntegrityError
 from bert.core.progress import Progress
+from bert.heads import GENERATOR, REPLACED_TOKEN
 from bert.masked_words import MaskedWords, check_head
-from bert.pretraining import Pretraining, pairs_of
+from bert.pretraining import Pretraining, ReplacedTokens, pairs_of
 from bert.runs import Compute, Run
 from bert.text import byte_bpe, dynamic_masking, rules, sampler, tokenizer_kind, vocabulary
 from bert.text.dynamic_masking import DynamicMasking
@@ -35,11 +36,13 @@ def of_samples(run: Run, folder: Path, split: str, sequences: int, batch_size: i
 
     sequences: number of samples, spread over all; 0: all. batch_size: the largest number of samples at once.
     """
-    check_head(run)
+    detects = run.has(REPLACED_TOKEN) and run.has(GENERATOR)
+    if not detects:
+        check_head(run)
     seed, mask_shares = _masking(run.path)
     data = dynamic_masking.source(folder, split, seed, rules=rules.of(run.path), mask_shares=mask_shares)
     _check(run, data, folder)
-    task = _task(run, data)
+    task = _detection(run) if detects else _task(run, data)
     evaluation = Evaluation(task, Execution(tf.as_dtype(compute)), Communicator())
     totals = {source: dict.fromkeys(evaluation.names, 0.0) for source in data.sources}
     samples = dict.fromkeys(data.sources, 0)
@@ -92,6 +95,22 @@ def _task(run: Run, data: Source) -> Pretraining:
         print(f"note: {run.path}: has no head for sentence pairs; only masked words are evaluated", file=sys.stderr)
         pairs = "none"
     task = Pretraining(run.config, 0, pairs)
+    run.load(task.module)
+    return task
+
+
+def _detection(run: Run) -> ReplacedTokens:
+    """Return the objectives of a run with a generator. Raise InputError if its `config.json` does not describe it."""
+    settings, prefix = run.settings.get("config"), "objective."
+    try:
+        fields = {key.removeprefix(prefix): value for key, value in dict(settings or {}).items()}
+        objective: ObjectiveConfig = checked_json.take(ObjectiveConfig, fields)
+        generator = objective.generator(run.config)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{run.settings_path}: does not describe the generator ({error}); restore it") from error
+    if generator is None:
+        raise InputError(f"{run.settings_path}: has no objective.name replaced_tokens, but the run has a generator")
+    task = ReplacedTokens(run.config, generator, 0, objective.detection_weight)
     run.load(task.module)
     return task
 

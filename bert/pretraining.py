@@ -16,9 +16,11 @@ from bert.core.config import ModelConfig, PretrainConfig
 from bert.core.errors import InputError, Stopped, UsageError
 from bert.core.stopping import stops
 from bert.hardware.devices import Device
+from bert.heads import GENERATOR, REPLACED_TOKEN
 from bert.model import cost, heads, losses
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.parts import WHOLE, Parts
+from bert.model.replaced_tokens import Masked, ReplacedTokensModel
 from bert.recipes import Phase
 from bert.text import dynamic_masking, records, token_file, vocabulary
 from bert.text.instances import MASK_SHARES
@@ -92,6 +94,29 @@ class Pretraining:
         if pair is not None:
             measures[self.pairs] = losses.classification(pair, tf.zeros(2), labels, tf.ones_like(labels, tf.float32))
         return measures
+
+
+class ReplacedTokens:
+    """ELECTRA's objectives: masked words of the generator ("mlm"), and the detection of its replacements ("rtd")."""
+
+    objectives: tuple[str, ...] = ("mlm", "rtd")
+    detections = ("rtd",)
+
+    def __init__(self, config: ModelConfig, generator: ModelConfig, seed: int, detection_weight: float) -> None:
+        self.module = ReplacedTokensModel(config, generator, seed)
+        self.factors = {"rtd": detection_weight}
+
+    def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return the number of masked positions, and of tokens."""
+        tokens = tf.cast(batch["input_mask"] > 0, tf.float32)
+        return {"mlm": tf.reduce_sum(batch["masked_lm_weights"]), "rtd": tf.reduce_sum(tokens)}
+
+    def measure(self, batch: Batch, mode: Mode) -> dict[str, losses.Measure | losses.Detection]:
+        """Return the summed losses, the numbers of correct predictions, and those of the detection."""
+        tokens = TokenBatch(batch["input_ids"], batch["input_mask"], batch["segment_ids"], batch.get("position_ids"))
+        words, weights = (tf.reshape(batch[f"masked_lm_{name}"], [-1]) for name in ("ids", "weights"))
+        measures = self.module.measure(tokens, Masked(_read_indices(batch)[0], words, weights), mode)
+        return dict(zip(self.objectives, measures, strict=True))
 
 
 def resolve(config: PretrainConfig, data: loop.Data, device: Device, replicas: int) -> PretrainConfig:
@@ -180,7 +205,14 @@ def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
     """Return the task of the model on these data; `parts` says which part of the model this device holds."""
     if config.model.causal:
         return CausalLM(config.model, config.run.seed, parts)
-    return Pretraining(config.model, config.run.seed, pairs_of(data), parts)
+    if config.generator is None:
+        return Pretraining(config.model, config.run.seed, pairs_of(data), parts)
+    if (pairs := pairs_of(data)) != "none":
+        raise UsageError(
+            f"{data.manifest.path}: was made with --pairs {pairs}, and objective.name {config.objective.name} has no "
+            "objective on pairs; make the data with --pairs none"
+        )
+    return ReplacedTokens(config.model, config.generator, config.run.seed, config.objective.detection_weight)
 
 
 def describe(config: PretrainConfig, data: loop.Data, ranks: int) -> str:
@@ -239,6 +271,7 @@ def train(phase: Phase, comm: Communicator, recipe: str) -> None:
         heldout=heldout,
         vocab=_vocab(phase),
         start_from=config.init.source,
+        new_heads=() if config.generator is None else (REPLACED_TOKEN, GENERATOR),
         entries={"recipe": recipe},
     )
     loop.train(training)

@@ -32,6 +32,7 @@ from bert.core.config import (
     DataConfig,
     InitConfig,
     ModelConfig,
+    ObjectiveConfig,
     OptimizerConfig,
     PrecisionConfig,
     PretrainConfig,
@@ -414,6 +415,52 @@ recipe(
     f"BERT-Large with the settings of bert_modern_base; data {MODERN}",
     _mosaic("large", 128),
 )
+
+
+def _electra(model: ModelConfig, batch: BatchConfig, optimizer: OptimizerConfig, run: RunConfig) -> PretrainConfig:
+    """Return a run with replaced tokens; 15 % of the selected words stay as they are, the others become [MASK]."""
+    return PretrainConfig(
+        model=replace(model, pooler_act="gelu"),
+        batch=batch,
+        optimizer=optimizer,
+        precision=AUTO,
+        run=run,
+        data=DataConfig(mask_shares=(0.85, 0.0, 0.15)),
+        objective=ObjectiveConfig(name="replaced_tokens"),
+    )
+
+
+recipe(
+    "electra_small",
+    # configure_pretraining.py of google-research/electra, whose optimizer has no bias correction. There the decay
+    # already counts during the warm-up, by at most 1 % of the rate.
+    "ELECTRA-Small as published (Clark et al. 2020): 12 layers x 256 and a generator of 12 layers x 64, a million "
+    "updates of 128 sequences of 128 tokens, made with --pairs none and --kind documents",
+    phase(
+        _electra(
+            replace(_model(12, 256), embedding_size=128),
+            BatchConfig(total=128, per_device=128),
+            OptimizerConfig(learning_rate=5e-4, warmup_steps=10_000),
+            RunConfig(steps=1_000_000, log_every=100, save_every=5000, evaluate_every=5000),
+        ),
+        SHORT,
+        predicted=19,
+    ),
+)
+recipe(
+    "electra_tiny",
+    "ELECTRA's objective in a model of 4 layers x 256 with a generator of 4 layers x 64, for a small corpus on a CPU: "
+    "64 sequences of 128 tokens, made with --pairs none and --kind documents",
+    phase(
+        _electra(
+            replace(SIZES["mini"], embedding_size=128, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
+            BatchConfig(total=64, per_device=32, pack=True),
+            OptimizerConfig(name="adamw", learning_rate=1e-3, warmup_steps=300, continuous=True),
+            RunConfig(steps=4000, log_every=50, save_every=500, evaluate_every=500, evaluate_sequences=1024),
+        ),
+        SHORT,
+    ),
+)
 recipe(
     "bert_domain",
     # Gururangan et al. 2020, table 13: Adam at 5e-4 with a warm-up of 6 %.
@@ -665,6 +712,7 @@ LATER = re.compile(r"--phase([1-9])\.(.+)", re.DOTALL)  # a flag of one phase
 # Fields that cannot have one value for all phases, each with the reason.
 OF_ONE_PHASE = {
     "init.checkpoint": "each phase starts from the one before",
+    "init.step": "each phase starts from the one before",
     "optimizer.first_step": "the phases have different places in the schedule",
 }
 OF_THE_PROCESS = ("parallel.", "run.device", "run.deterministic", "run.profile")  # which runs all phases
@@ -716,7 +764,7 @@ def _check_of_one(flag: str, number: int, key: str, recipe: Recipe) -> None:
         raise UsageError(f"{flag}: {recipe.name} has {len(recipe.phases)} phases")
     if key.startswith(OF_THE_PROCESS):
         raise UsageError(f"{flag}: one process runs all phases; give --{key}, or run {_alone(recipe)}")
-    if key == "init.checkpoint" and number > 1:
+    if key in ("init.checkpoint", "init.step") and number > 1:
         raise UsageError(f"{flag}: {OF_ONE_PHASE[key]}; leave it out, or run {recipe.phases[number - 1].name} alone")
 
 

@@ -126,6 +126,8 @@ PAGES = [
             "workdir/pretrain/bert_mini_phase2": "RUN",
             "workdir/tfrecords/seq512": "made/seq64",
             "workdir/corpus/shards": "made/shards",
+            "workdir/corpus/vocab": "made/vocab",
+            "electra_tiny": f"electra_tiny {SMALL}",
             "--new 1000": "--new 20 --minimum 5",
             "--max_seq_length 128": "--max_seq_length 48",
             "--data.train workdir/domain/seq128": f"--data.train workdir/domain/seq128 {SMALL}",

@@ -60,10 +60,11 @@ def write_dataset(
     seed: int = 3,
     shortest: int = 7,
     label: int | None = None,
+    pairs: str = "",
 ) -> Path:
     """Write a dataset folder with training shards of the given sizes and one held-out shard, or one of each source.
 
-    label: that of all held-out pairs; None: random ones.
+    label: that of all held-out pairs; None: random ones. pairs: the objective on pairs that the folder names.
     """
     of_source = heldout if isinstance(heldout, dict) else {"": heldout}
     sizes = {f"train-{i:05d}": size for i, size in enumerate(shards)}
@@ -85,7 +86,10 @@ def write_dataset(
             name: {"shape": list(value.shape), "dtype": "float32" if value.dtype == np.float32 else "int64"}
             for name, value in instance(random).items()
         }
-        extra = {"features": spec, "vocab_size": VOCAB}
+        extra: dict[str, Any] = {"features": spec, "vocab_size": VOCAB}
+        if pairs:
+            made = {"max_seq_length": TOKENS, "max_predictions_per_seq": PREDICTIONS, "pairs": pairs}
+            extra["instances"] = made
         return outputs.StageResult(counts={}, records=counts, sources=dict(sources), extra=extra)
 
     outputs.build(folder, stage="tfrecords", parameters={"shards": shards, "seed": seed}, inputs=[], make=make)

@@ -10,7 +10,7 @@ import numpy as np
 from bert.convert.run import Model
 from bert.core.config import as_flags
 from bert.embedding import KEY
-from bert.heads import EMBEDDING, KINDS, Kind
+from bert.heads import EMBEDDING, KINDS, REPLACED_TOKEN, Kind
 
 TASKS = {
     **{kind.transformers: kind.pipeline for kind in KINDS.values()},
@@ -81,7 +81,8 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 def _header(model: Model, kind: str) -> Iterator[str]:
     embeds = _row(model) is EMBEDDING
-    pipeline = EMBEDDING.pipeline if embeds else TASKS.get(kind, "feature-extraction")
+    task = None if REPLACED_TOKEN in model.match.heads else TASKS.get(kind)
+    pipeline = EMBEDDING.pipeline if embeds else task or "feature-extraction"
     library = "sentence-transformers" if embeds else "transformers"
     yield "---"
     if language := _language(model):

@@ -26,7 +26,7 @@ from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
 from bert.embedding import of as of_settings
-from bert.heads import CLASSIFIER, KINDS, TAGS, Kind
+from bert.heads import CLASSIFIER, KINDS, REPLACED_TOKEN, TAGS, Kind
 from bert.labels import by_number
 from bert.text import byte_bpe, tokenizer_kind
 from bert.text.bracketed_bpe import BracketedBPE
@@ -53,7 +53,6 @@ CLASSIFIERS = [kind for kind in KINDS.values() if kind.huggingface == "classifie
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # of earlier versions
 IGNORED = (
     *(f"{prefix}.{name}" for prefix in {family.prefix for family in FAMILIES.values()} for name in BUFFERS),
-    "discriminator_predictions.*",  # by which ELECTRA was trained: whether a token was replaced
     *gpt2.IGNORED,
 )
 TIED = {copy: original for family in FAMILIES.values() for copy, original in family.tied.items()} | gpt2.TIED
@@ -67,6 +66,7 @@ STEPS = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}  #
 CLASSES = (  # transformers class, heads that it needs; an export takes the first that fits
     *((kind.transformers, {kind.name, *(["pooler"] if kind.pooled else [])}) for kind in KINDS.values()),
     ("BertForPreTraining", {"masked_lm", "next_sentence"}),
+    ("BertForPreTraining", {REPLACED_TOKEN}),  # of ELECTRA
     ("BertForMaskedLM", {"masked_lm"}),
     ("BertForNextSentencePrediction", {"next_sentence"}),
     ("BertModel", set[str]()),
@@ -505,6 +505,11 @@ def write_model(model: Model, folder: Path) -> None:
         raise InputError(f"transformers calls the heads {' and '.join(same)} the same; export a model with one of them")
     if not causal and model.form != "huggingface" and "next_sentence" in heads:
         raise InputError(f"{model.family.title} has no head next_sentence in transformers; pretrain without pairs")
+    if not causal and model.family.model_type != "electra" and REPLACED_TOKEN in heads:
+        raise InputError(
+            f"{model.family.title} has no head {REPLACED_TOKEN} in transformers; ELECTRA has, whose settings differ: "
+            "pretrain with --model.pooler_act gelu"
+        )
     if not causal and model.family.one_head:
         _check_one_head(model, heads)
     kind = gpt2.KIND if causal else next(name for name, needed in CLASSES if needed <= heads)

@@ -19,7 +19,7 @@ import numpy as np
 from bert.convert.families import RENAMED
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
-from bert.heads import KINDS
+from bert.heads import KINDS, REPLACED_TOKEN
 
 Form = Literal["ours", "google", "huggingface", "roberta", "distilbert", "electra", "modernbert"]
 FORMS: tuple[Form, ...] = ("ours", "google", "huggingface")  # in the order of the columns below
@@ -87,9 +87,11 @@ HEADS = (
     ("masked_lm/layer_norm", "cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm", "norm", "E"),
     ("masked_lm/bias", "cls/predictions/output_bias", "cls.predictions.bias", "vector", "V"),
     ("next_sentence", "cls/seq_relationship/output", "cls.seq_relationship", "output", "D2"),
+    (f"{REPLACED_TOKEN}/transform", "", "discriminator_predictions.dense", "dense", "DD"),  # of ELECTRA
+    (f"{REPLACED_TOKEN}/output", "", "discriminator_predictions.dense_prediction", "dense", "D1"),
     *((kind.name, kind.google, kind.huggingface, "output", f"D{kind.outputs or 'C'}") for kind in KINDS.values()),
 )
-NEW_HEADS = ("pooler", "next_sentence", *KINDS)  # which have biases whatever the encoder has
+NEW_HEADS = ("pooler", "next_sentence", REPLACED_TOKEN, *KINDS)  # which have biases whatever the encoder has
 HEAD_NAMES = list(dict.fromkeys(row[0].split("/")[0] for row in HEADS))
 NOT_GOOGLE = [row[0] for row in HEADS if not row[1]]  # heads that Google's format has no name for
 SAME_NAME = [row[0] for row in HEADS if row[2] == "classifier"]  # heads that Hugging Face's format calls the same

@@ -17,7 +17,7 @@ from bert.core import files, journal, manifest, outputs
 from bert.core.config import ModelConfig, flatten
 from bert.core.errors import InputError, UserError
 from bert.core.manifest import Manifest
-from bert.heads import EMBEDDING
+from bert.heads import EMBEDDING, GENERATOR
 from bert.labels import Head
 from bert.text import byte_bpe, tokenizer_kind, vocabulary
 from bert.text.bracketed_bpe import BracketedBPE
@@ -30,7 +30,7 @@ from bert.training.selection import Best
 # Files beside the checkpoints, and the values that the configuration of a causal model must have.
 DESCRIPTION = (*description.FILES, "metrics.jsonl")
 GPT2 = {"norm_placement": "pre", "type_vocab_size": 0} | families.PLAIN
-STATE = (*checkpoint.STATE, EMBEDDING.name)  # of training; of embeddings also the projection
+STATE = (*checkpoint.STATE, EMBEDDING.name, GENERATOR)  # of training; of embeddings also the projection
 IGNORED = [*checkpoint.STATE, *(f"{part}/*" for part in STATE)]  # as patterns of names
 
 

@@ -76,7 +76,9 @@ COMMON: Names = {
     "do_lower_case": VOCABULARY_SAYS,
     "do_train": NO_SWITCH,
     "do_eval": NO_SWITCH,
-    "lr_scheduler_type": Refused("is --optimizer.schedule here: polynomial (linear, with decay_power 1) or cosine"),
+    "lr_scheduler_type": Refused(
+        "is --optimizer.schedule here: polynomial (linear, with decay_power 1), cosine or stable"
+    ),
     "optim": Refused("is --optimizer.name here: adam, adamw, lamb or nvlamb"),
     "resume_from_checkpoint": Refused("is not needed: the same command resumes a stopped run; leave it out"),
     "overwrite_output_dir": Refused("has no equal: nothing is overwritten; give another --run.directory"),

@@ -305,16 +305,19 @@ class OptimizerConfig:
     """updates over which the learning rate rises from zero"""
     warmup_start: Annotated[int, Range(-(10**9), 10**9)] = 0
     """update of the schedule at which the learning rate starts to rise; if negative, it has risen before the first"""
-    schedule: Literal["polynomial", "cosine"] = "polynomial"
-    """how the learning rate falls: polynomial, as published for BERT, or along half a cosine after the warm-up, as for
-    GPT-2 in Megatron-LM"""
+    schedule: Literal["polynomial", "cosine", "stable"] = "polynomial"
+    """how the learning rate falls: polynomial, as published for BERT; along half a cosine after the warm-up, as for
+    GPT-2 in Megatron-LM; or not before decay_start (stable; warm-up-stable-decay), as for ModernBERT"""
+    decay_start: CountOrNone = 0
+    """stable: update of the schedule from which the learning rate falls; 0: it stays at its peak"""
     decay_steps: CountOrNone = 0
     """update of the schedule at which the learning rate reaches minimum_rate; 0: the last one of the run"""
     minimum_rate: Annotated[float, Range(0, 100)] = 0.0
     """learning rate after the decay"""
     decay_power: Annotated[float, Range(0, 100, above=True)] = 1.0
     """polynomial: the rate falls with this power of the remaining share of updates: 1 for Adam, 0.5 for LAMB, as
-    published"""
+    published. stable: it falls by this power of the share of the decay that is over: 1 is a line, 0.5 falls fast first,
+    as 1 - sqrt of ModernBERT"""
     continuous: bool = False
     """start the decay at the peak, after the warm-up; as published, it counts from the first update, so that the rate
     jumps down at the end of the warm-up"""
@@ -347,7 +350,21 @@ class OptimizerConfig:
             f"optimizer.warmup_start {self.warmup_start} on",
         )
         _require(
-            self.schedule == "polynomial" or self.decay_power == 1,
+            self.schedule == "stable" or self.decay_start == 0,
+            f"optimizer.decay_start has no effect with optimizer.schedule {self.schedule}; leave it out",
+        )
+        _require(
+            self.decay_start == 0 or self.decay_start >= self.warmup_start + self.warmup_steps,
+            f"optimizer.decay_start {self.decay_start} is within optimizer.warmup_steps {self.warmup_steps} from "
+            f"optimizer.warmup_start {self.warmup_start} on",
+        )
+        _require(
+            self.decay_start > 0 or self.schedule != "stable" or (self.minimum_rate, self.decay_steps) == (0, 0),
+            "optimizer.minimum_rate and optimizer.decay_steps need optimizer.decay_start: without it the learning rate "
+            "of optimizer.schedule stable does not fall",
+        )
+        _require(
+            self.schedule != "cosine" or self.decay_power == 1,
             f"optimizer.decay_power {self.decay_power:g} has no effect with optimizer.schedule cosine; leave it out",
         )
 
@@ -504,6 +521,53 @@ class DataConfig:
             ranges.check_mask_shares(self.mask_shares, "data.mask_shares")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveConfig:
+    """What a model that is not causal learns from masked samples."""
+
+    name: Literal["masked_words", "replaced_tokens"] = "masked_words"
+    """masked_words as in BERT; replaced_tokens as in ELECTRA: a small generator learns masked words, and the model
+    learns which tokens the generator replaced; it needs data without an objective on pairs"""
+    generator_width: Annotated[float, Range(0, 1, above=True)] = 0.25
+    """replaced_tokens: width of the generator, its heads and its feed-forward layers, as shares of the model's"""
+    generator_layers: Annotated[float, Range(0, 1, above=True)] = 1.0
+    """replaced_tokens: layers of the generator, as a share of the model's"""
+    detection_weight: Annotated[float, Range(0, 1e6, above=True)] = 50.0
+    """replaced_tokens: factor of the loss of the detection; that of masked words has 1"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self, "objective.")
+        if self.name == "masked_words":
+            for each in dataclasses.fields(self)[1:]:
+                _require(
+                    getattr(self, each.name) == each.default,
+                    f"objective.{each.name} has no effect without objective.name replaced_tokens; leave it out",
+                )
+
+    def generator(self, model: ModelConfig) -> ModelConfig | None:
+        """Return the architecture of the generator beside a model; None if the objective has none.
+
+        As in google-research/electra, it has the width of the model's heads as long as it is not narrower itself.
+        """
+        if self.name == "masked_words":
+            return None
+        width = max(1, round(model.hidden_size * self.generator_width))
+        heads = max(1, width * model.num_attention_heads // model.hidden_size)
+        _require(
+            width % heads == 0,
+            f"objective.generator_width {self.generator_width:g}: a generator of width {width} cannot have {heads} "
+            "heads; give another share",
+        )
+        return dataclasses.replace(
+            model,
+            embedding_size=model.embedding_width,
+            hidden_size=width,
+            num_attention_heads=heads,
+            num_hidden_layers=max(1, round(model.num_hidden_layers * self.generator_layers)),
+            intermediate_size=max(1, round(model.intermediate_size * self.generator_width)),
+        )
+
+
 class Weights(enum.Enum):
     """Initial weights that are not those of a run; the value is how they are named on the command line."""
 
@@ -516,6 +580,9 @@ class InitConfig:
 
     checkpoint: Stored[Path | Weights | None] = Weights.RANDOM
     """run directory of an earlier phase to take all weights from; none: random weights"""
+    step: CountOrNone = 0
+    """update of that run after which this one goes on as that one would have: with its optimizer, samples and update
+    numbers; only the learning rate after it may be another. 0: a new run from its weights"""
     frozen_layers: CountOrNone = 0
     """number of layers that keep their initial weights, and so do the embeddings; 0: all weights learn"""
 
@@ -552,11 +619,38 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         first, end = self.optimizer.first_step, self.optimizer.decay_steps
+        start, last = self.optimizer.decay_start, end or first + self.run.steps
+        _require(
+            start == 0 or self.run.steps == 0 or start < last,
+            f"optimizer.decay_start {start} is not before the end of the decay, update {last}; give fewer, or more "
+            "run.steps",
+        )
+        _require(
+            self.init.step == 0 or self.init.checkpoint is not Weights.RANDOM,
+            f"init.step {self.init.step} needs --init.checkpoint RUN, the run that this one goes on from",
+        )
+        _require(
+            self.init.step == 0 or self.run.steps == 0 or self.init.step < self.run.steps,
+            f"init.step {self.init.step} is not before run.steps {self.run.steps}, which counts all updates",
+        )
+        _require(
+            self.init.step == 0 or self.budget.hours == 0,
+            "with budget.hours the learning rate follows the clock, so another run cannot go on from init.step",
+        )
+        _require(
+            self.init.step == 0 or self.batch.bucket_by_length == 0,
+            "batch.bucket_by_length sorts samples by the length of the run, so another run cannot go on from init.step",
+        )
         _require(
             end == 0 or first + self.run.steps <= end or self.optimizer.minimum_rate > 0,
             f"run.steps {self.run.steps} after optimizer.first_step {first} are more than optimizer.decay_steps {end}, "
             "after which the learning rate is 0; give --optimizer.decay_steps 0 to end the decay with the run",
         )
+
+    @property
+    def generator(self) -> ModelConfig | None:
+        """Return the architecture of the generator that is trained beside the model; None if there is none."""
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -565,6 +659,35 @@ class PretrainConfig(TrainConfig):
 
     data: DataConfig = DataConfig()
     """samples"""
+    objective: ObjectiveConfig = ObjectiveConfig()
+    """what is learned"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.objective.name == "masked_words":
+            return
+        published = self.model.norm_placement == "post" and self.model.position_initializer == "normal"
+        _require(
+            published and not self.model.causal,
+            "objective.name replaced_tokens needs model.norm_placement post, model.position_initializer normal, and a "
+            "model that is not causal",
+        )
+        _require(
+            self.parallel.tensor == 1,
+            "parallel.tensor divides no generator; give objective.name replaced_tokens without it",
+        )
+        # The backward pass would compute the generator again, in another program: rounding could change a sample.
+        _require(
+            not (self.parallel.overlap and self.precision.xla),
+            "parallel.overlap with precision.xla computes a generator twice; with objective.name replaced_tokens give "
+            "one of them",
+        )
+        self.objective.generator(self.model)
+
+    @property
+    def generator(self) -> ModelConfig | None:
+        """Return the architecture of the generator that is trained beside the model; None if there is none."""
+        return self.objective.generator(self.model)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -601,6 +724,8 @@ class FineTuneConfig(TrainConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.init.step:
+            raise UsageError("init.step is for pretraining only; leave it out")
         if self.batch.pack:
             raise UsageError("batch.pack is for pretraining only; give batch.bucket_by_length to avoid padding")
 

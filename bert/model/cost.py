@@ -1,30 +1,47 @@
-"""Estimate a pretraining run from its configuration: parameters, tokens, FLOP, communication and memory."""
+"""Estimate a pretraining run from its configuration: parameters, tokens, FLOP, communication and memory.
+
+generator, in several functions: the architecture of the generator that replaced-token detection trains beside the
+model; None if there is none.
+"""
 
 import dataclasses
 
-from bert.core.config import ModelConfig, ParallelConfig, PretrainConfig
+from bert.core.config import ModelConfig, ObjectiveConfig, ParallelConfig, PretrainConfig
 
 CHUNK_BYTES = 1 << 27  # of the float32 scores of the vocabulary that a causal model computes at once
 BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 
 
-def parameters(model: ModelConfig) -> int:
+def parameters(model: ModelConfig, generator: ModelConfig | None = None) -> int:
     """Return the number of parameters in pretraining, including the heads; a causal model has none."""
-    width, narrow, words = model.hidden_size, model.embedding_width, model.vocab_size
+    width = model.hidden_size
     pooler, next_sentence = width * (width + 1), 2 * width + 2
+    if generator:
+        detection = width * (width + 1) + width + 1
+        shared = _tables(model) + (1 + model.biases) * model.embedding_width
+        own = encoder_parameters(generator) - shared + _masked_lm(generator)
+        return encoder_parameters(model) + detection + own
     if model.head_transform:
         pooler = width * (width + model.biases) + (1 + model.biases) * width
-    masked_lm = (width + model.biases) * narrow + (1 + model.biases) * narrow + words
-    return encoder_parameters(model) + (0 if model.causal else masked_lm + pooler + next_sentence)
+    return encoder_parameters(model) + (0 if model.causal else _masked_lm(model) + pooler + next_sentence)
+
+
+def _masked_lm(model: ModelConfig) -> int:
+    biases, narrow = int(model.biases), model.embedding_width
+    return (model.hidden_size + biases) * narrow + (1 + biases) * narrow + model.vocab_size
+
+
+def _tables(model: ModelConfig) -> int:
+    return (model.vocab_size + positions(model) + model.type_vocab_size) * model.embedding_width
 
 
 def encoder_parameters(model: ModelConfig) -> int:
     """Return the number of parameters without the heads."""
-    width, inner, words = model.hidden_size, model.intermediate_size, model.vocab_size
+    width, inner = model.hidden_size, model.intermediate_size
     biases, narrow = int(model.biases), model.embedding_width
     norm, first = (1 + biases) * width, (width + biases) * inner * (1 + model.gated)
     attention, mlp = 4 * width * (width + biases), first + (inner + biases) * width
-    embeddings = (words + positions(model) + model.type_vocab_size) * narrow
+    embeddings = _tables(model)
     if narrow != width:
         embeddings += (1 + biases) * narrow - norm + (narrow + 1) * width  # their norm, and the projection
     # One more norm: of the embeddings, or, with norms before the sub-layers, of the last layer's output.
@@ -37,12 +54,14 @@ def positions(model: ModelConfig) -> int:
     return model.max_position_embeddings if model.positions == "learned" else 0
 
 
-def local_parameters(model: ModelConfig, parts: int) -> int:
+def local_parameters(model: ModelConfig, parts: int, generator: ModelConfig | None = None) -> int:
     """Return the number of parameters that one of the ranks holds which divide a model by tensor parallelism.
 
     Divided are attention heads, the feed-forward layer and the words of the vocabulary. Norms, positions, segments, the
-    biases of outputs and the other parts of the heads are whole on each rank.
+    biases of outputs and the other parts of the heads are whole on each rank. A model with a generator is not divided.
     """
+    if generator:
+        return parameters(model, generator)
     width, inner, biases = model.hidden_size, model.intermediate_size, int(model.biases)
     attention, mlp = 4 * width * width + 3 * biases * width, (2 * width + biases) * inner
     mlp += (width + biases) * inner if model.gated else 0
@@ -51,37 +70,42 @@ def local_parameters(model: ModelConfig, parts: int) -> int:
     return parameters(model) - divided + -(-divided // parts)
 
 
-def embeddings_share(model: ModelConfig, parts: int = 1) -> float:
+def embeddings_share(model: ModelConfig, parts: int = 1, generator: ModelConfig | None = None) -> float:
     """Return the share of the embeddings among the parameters of a rank: their gradients are complete last."""
     others = positions(model) + model.type_vocab_size
-    return (-(-model.vocab_size // parts) + others) * model.embedding_width / local_parameters(model, parts)
+    return (-(-model.vocab_size // parts) + others) * model.embedding_width / local_parameters(model, parts, generator)
 
 
-def exposed_share(model: ModelConfig, parallel: ParallelConfig) -> float:
+def exposed_share(model: ModelConfig, parallel: ParallelConfig, generator: ModelConfig | None = None) -> float:
     """Return the share of a rank's gradients whose sum overlap cannot hide.
 
     These are the embeddings' and those of one bucket: nothing travels until the first bucket is complete.
     """
-    gradients = 4.0 * local_parameters(model, parallel.tensor)
-    return min(1.0, embeddings_share(model, parallel.tensor) + parallel.bucket_bytes(gradients) / gradients)
+    gradients = 4.0 * local_parameters(model, parallel.tensor, generator)
+    return min(1.0, embeddings_share(model, parallel.tensor, generator) + parallel.bucket_bytes(gradients) / gradients)
 
 
-def state_bytes(model: ModelConfig, replicas: int, parallel: ParallelConfig) -> int:
+def state_bytes(
+    model: ModelConfig, replicas: int, parallel: ParallelConfig, generator: ModelConfig | None = None
+) -> int:
     """Return the bytes of weights, accumulated gradients and moments on each rank.
 
     The model may be in parts, and its replicas may divide the moments.
     """
-    count = local_parameters(model, parallel.tensor)
+    count = local_parameters(model, parallel.tensor, generator)
     return 8 * count + 8 * count // (replicas if parallel.shard_optimizer else 1)
 
 
-def update_bytes(model: ModelConfig, replicas: int, parallel: ParallelConfig) -> int:
+def update_bytes(
+    model: ModelConfig, replicas: int, parallel: ParallelConfig, generator: ModelConfig | None = None
+) -> int:
     """Return the bytes on each rank during the update: `state_bytes`, and what several ranks exchange.
 
     All ranks hold the summed gradients. With a sharded optimizer a rank holds its share of them and of the new weights,
     and the new weights of one bucket, which it has gathered. A variable larger than a bucket has one of its own.
     """
-    state, count = state_bytes(model, replicas, parallel), local_parameters(model, parallel.tensor)
+    state = state_bytes(model, replicas, parallel, generator)
+    count = local_parameters(model, parallel.tensor, generator)
     if replicas == 1:
         return state
     if not parallel.shard_optimizer:
@@ -90,7 +114,14 @@ def update_bytes(model: ModelConfig, replicas: int, parallel: ParallelConfig) ->
     return state + 8 * count // replicas + int(min(4 * count, max(parallel.bucket_bytes(4 * count), largest)))
 
 
-def flops(model: ModelConfig, sequence: int, predictions: float, states: float | None = None) -> float:
+def flops(
+    model: ModelConfig,
+    sequence: int,
+    predictions: float,
+    states: float | None = None,
+    *,
+    generator: ModelConfig | None = None,
+) -> float:
     """Return the floating-point operations of training on one sequence, in matrix products only.
 
     A multiplication and an addition count as two. The backward pass has twice the products of the forward pass.
@@ -99,11 +130,16 @@ def flops(model: ModelConfig, sequence: int, predictions: float, states: float |
     computed after its attention, all by default.
     """
     width, layers = model.hidden_size, model.num_hidden_layers
+    if generator:
+        detection = 3.0 * 2 * sequence * width * (width + 1)
+        return flops(model, sequence, 0) + detection + flops(generator, sequence, predictions, states)
     attention = 2 * sequence * 3 * width * width + 4 * sequence * sequence * width
     tokens = (layers - 1) * sequence + (sequence if states is None else states)
-    head = 2 * predictions * width * (model.vocab_size + (0 if model.causal else width))
+    head = 2 * predictions * model.embedding_width * (model.vocab_size + (0 if model.causal else width))
     inner = (2 + model.gated) * model.intermediate_size
-    return 3.0 * (layers * attention + 2 * tokens * width * (width + inner) + head)
+    narrow = model.embedding_width
+    projection = 2 * sequence * narrow * width if narrow != width else 0
+    return 3.0 * (layers * attention + 2 * tokens * width * (width + inner) + head + projection)
 
 
 def states_read(predictions: int) -> int:
@@ -121,10 +157,17 @@ def activations(
     tokens, by default one per sequence. "Narrow" means in the compute type. cpu: of a step on a CPU that XLA does not
     compile as a whole; docs/planning.md compares it with measurements.
     """
+    if config.generator:  # the arrays of two models; the scores of words are those of the generator
+        own, plain = config.generator, ObjectiveConfig()
+        each = [
+            activations(dataclasses.replace(config, model=model, objective=plain), sequence, scored, rows, cpu=cpu)
+            for model, scored in ((config.model, 0), (own, predictions))
+        ]
+        return {purpose: sum(of_model[purpose] for of_model in each) for purpose in each[0]}
     model, size = config.model, BYTES[config.precision.compute]
     layers, width, inner = model.num_hidden_layers, model.hidden_size, model.intermediate_size
     tokens = (rows or config.batch.per_device) * sequence
-    last = tokens if model.causal else config.batch.per_device * states_read(predictions)
+    last = tokens if model.causal or not predictions else config.batch.per_device * states_read(predictions)
     past = (layers - 1) * tokens + last  # tokens of all layers after their attention
     heads, fused = model.num_attention_heads, model.fused_attention
     pairs = 0 if fused else layers * tokens * heads * sequence  # attention weights of all layers
@@ -178,17 +221,18 @@ def describe(config: PretrainConfig, ranks: int, *, sequence: int, predictions: 
     the batch cannot be divided among this many ranks.
     """
     config = dataclasses.replace(config, precision=config.precision.resolved(gpu=True))
-    count, run, batch = parameters(config.model), config.run, config.batch
+    generator = config.generator
+    count, run, batch = parameters(config.model, generator), config.run, config.batch
     parts = config.parallel.tensor
     replicas, holder = ranks // parts, "each" if parts == 1 else f"in groups of {parts}; each group"
     accumulation = batch.accumulation(replicas)
     sequences = run.steps * batch.total
-    state = state_bytes(config.model, replicas, config.parallel)
+    state = state_bytes(config.model, replicas, config.parallel, generator)
     states = None if config.model.causal else states_read(predictions)
-    arithmetic = sequences * flops(config.model, sequence, predictions, states)
+    arithmetic = sequences * flops(config.model, sequence, predictions, states, generator=generator)
     working = sum(activations(config, sequence, predictions).values())
-    memory = max(state + working, update_bytes(config.model, replicas, config.parallel))
-    local = local_parameters(config.model, parts)
+    memory = max(state + working, update_bytes(config.model, replicas, config.parallel, generator))
+    local = local_parameters(config.model, parts, generator)
     traffic = f"{local * (2 if config.precision.compress else 4) / 1e6:,.0f} MB of gradients summed"
     if replicas > 1 and config.parallel.shard_optimizer:
         traffic += f", {local * 4 / 1e6:,.0f} MB of new weights gathered"

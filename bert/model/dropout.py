@@ -10,6 +10,7 @@ from bert.hardware import graphs
 from bert.hardware.devices import has_gpu
 
 PLACES_PER_BRANCH = 64  # masks in one branch (a layer, or the embeddings)
+MICRO_BATCHES = 2**24  # of one update, at most
 LEVELS = 256  # eight random bits per element cost a quarter of the generator's work for 32 bits
 ROUNDS, MULTIPLIER, WEYL = 7, 0xD256D193, 0x9E3779B9
 
@@ -30,6 +31,12 @@ class DropoutRng:
         if self.seed is None:
             return DropoutRng(None)
         return DropoutRng(self.seed + tf.constant([number * PLACES_PER_BRANCH, 0], tf.int64), self.unfolded)
+
+    def update(self) -> tf.Tensor:
+        """Return the seed of this branch in all micro-batches of the update, [2] int64; without a seed zeros."""
+        if self.seed is None:
+            return tf.zeros([2], tf.int64)
+        return tf.stack([self.seed[0], self.seed[1] // MICRO_BATCHES])
 
     def bits(self, shape: tf.Tensor, rate: float, heads: tuple[int, int] | None = None) -> tuple[tf.Tensor, ...]:
         """Random bytes for `apply_dropout`: one uint8 tensor of this shape, or an empty tuple if nothing is dropped.
@@ -133,4 +140,4 @@ def micro_batch_seed(seed: int, step: tf.Tensor, micro_batch: tf.Tensor) -> tf.T
     The first number leaves room for 2**20 places.
     """
     first = tf.constant(seed * 2**20, tf.int64)
-    return tf.stack([first, tf.cast(step, tf.int64) * 2**24 + tf.cast(micro_batch, tf.int64)])
+    return tf.stack([first, tf.cast(step, tf.int64) * MICRO_BATCHES + tf.cast(micro_batch, tf.int64)])

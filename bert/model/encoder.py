@@ -108,6 +108,11 @@ class Embeddings(tf.Module):
 
     def __call__(self, tokens: TokenBatch, dropout: DropoutRng) -> tf.Tensor:
         """Return the embeddings of all tokens [B*T, D], float32."""
+        x = self.unprojected(tokens, dropout)
+        return x if self.projection is None else self.projection(x)
+
+    def unprojected(self, tokens: TokenBatch, dropout: DropoutRng) -> tf.Tensor:
+        """Return the same [B*T, E], of the width E that the tables have."""
         width, length = self.word.shape[1], tf.shape(tokens.ids)[1]
         x = divided_lookup(self.word, tokens.ids, self.vocab_size, self.parts, "embeddings/word")
         if self.position is not None:
@@ -119,7 +124,21 @@ class Embeddings(tf.Module):
             x += tf.matmul(tf.one_hot(segments, rows), self.segment)
         x = tf.reshape(x, [-1, width])  # [B*T, D]
         bits = dropout.bits(tf.shape(x), self.rate)
-        x = self.norm(x, *bits, rate=self.rate) if self.norm else apply_dropout(x, bits, self.rate)
+        return self.norm(x, *bits, rate=self.rate) if self.norm else apply_dropout(x, bits, self.rate)
+
+
+class SharedEmbeddings(tf.Module):
+    """The embeddings of another encoder, with a projection of their own if these layers have another width."""
+
+    def __init__(self, init: Initializer, prefix: str, config: ModelConfig, shared: Embeddings) -> None:
+        super().__init__()
+        self.shared, self.word, width = shared, shared.word, config.embedding_width
+        projected = width != config.hidden_size
+        self.projection = Dense(init, f"{prefix}projection", width, config.hidden_size) if projected else None
+
+    def __call__(self, tokens: TokenBatch, dropout: DropoutRng) -> tf.Tensor:
+        """Return the embeddings of all tokens [B*T, D], float32."""
+        x = self.shared.unprojected(tokens, dropout)
         return x if self.projection is None else self.projection(x)
 
 
@@ -265,14 +284,24 @@ class Layer(tf.Module):
 class Encoder(tf.Module):
     """Embeddings and a stack of layers."""
 
-    def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        seed: int,
+        parts: Parts = WHOLE,
+        shared: Embeddings | None = None,
+        prefix: str = "",
+    ) -> None:
+        """shared: embeddings of another encoder, to be used here too. prefix: of the names of the other variables."""
         super().__init__()
         assert config.vocab_size > 0, "the vocabulary's size is resolved before the model is built"
         init = Initializer(seed, config.initializer_range, parts)
         self.config = config
-        self.embeddings = Embeddings(init, config)
+        self.embeddings: Embeddings | SharedEmbeddings = (
+            SharedEmbeddings(init, prefix, config, shared) if shared else Embeddings(init, config)
+        )
         self.layers = [
-            Layer(init, f"layer_{number}", config, normalised=config.embedding_norm and number == 0)
+            Layer(init, f"{prefix}layer_{number}", config, normalised=config.embedding_norm and number == 0)
             for number in range(config.num_hidden_layers)
         ]
         if config.position_initializer == "sinusoidal":

@@ -60,14 +60,15 @@ class MaskedLM(tf.Module):
     the numbers of this device's entries.
     """
 
-    def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
+    def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE, prefix: str = "") -> None:
+        """prefix: of the names of the variables."""
         super().__init__()
-        init = Initializer(seed, config.initializer_range, parts)
+        init, name = Initializer(seed, config.initializer_range, parts), f"{prefix}masked_lm"
         width = config.embedding_width
-        self.transform = Dense(init, "masked_lm/transform", config.hidden_size, width, config.biases)
-        self.norm = LayerNorm(init, "masked_lm/layer_norm", width, config.layer_norm_epsilon, config.biases)
+        self.transform = Dense(init, f"{name}/transform", config.hidden_size, width, config.biases)
+        self.norm = LayerNorm(init, f"{name}/layer_norm", width, config.layer_norm_epsilon, config.biases)
         self.activation = activation(config.hidden_act)
-        self.bias = init.constant("masked_lm/bias", 0.0, config.vocab_size)
+        self.bias = init.constant(f"{name}/bias", 0.0, config.vocab_size)
         self.parts, self.vocab_size = parts, config.vocab_size
         self.padding = -self.bias.shape[0] % config.vocab_multiple
 
@@ -99,6 +100,25 @@ class NextSentence(tf.Module):
 
     def __call__(self, pooled: tf.Tensor) -> tf.Tensor:  # [B, D] -> [B, 2] float32
         return self.output(pooled)
+
+
+class ReplacedToken(tf.Module):
+    """Whether each token was replaced: a dense layer with the activation of the layers, and one with one output.
+
+    Source: Clark et al. 2020, "ELECTRA".
+    """
+
+    def __init__(self, config: ModelConfig, seed: int) -> None:
+        super().__init__()
+        init, name, width = Initializer(seed, config.initializer_range), heads.REPLACED_TOKEN, config.hidden_size
+        self.transform = Dense(init, f"{name}/transform", width, width)
+        self.activation = activation(config.hidden_act)
+        self.output = Dense(init, f"{name}/output", width, 1)
+
+    def __call__(self, hidden: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        """Return the logits [M] float32 of hidden states [M, D]."""
+        x = self.activation(self.transform.product(hidden, dtype), self.transform.bias)
+        return self.output(tf.cast(x, tf.float32))[:, 0]
 
 
 class AnswerSpan(tf.Module):

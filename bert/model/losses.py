@@ -17,6 +17,16 @@ class Measure(NamedTuple):
     correct: tf.Tensor  # weighted number of correct predictions; of equal scores the first is the prediction
 
 
+class Detection(NamedTuple):
+    """The sums of an objective with labels 0 and 1 of which few are 1."""
+
+    loss: tf.Tensor  # weighted
+    correct: tf.Tensor  # weighted number of correct predictions
+    positive: tf.Tensor  # weighted number of labels that are 1
+    predicted: tf.Tensor  # and of predictions that are 1
+    found: tf.Tensor  # and of those that are right
+
+
 def classification(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Measure:
     """Return the cross-entropy of logits, `products` [..., C] of any type + `bias` [C], with labels and weights [...].
 
@@ -141,6 +151,14 @@ def binary(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, positive: t
     loss = tf.nn.weighted_cross_entropy_with_logits(labels, logits, positive)
     correct = tf.cast((logits > 0) == (labels > 0), tf.float32)
     return Measure(tf.reduce_sum(loss * weights), tf.reduce_sum(correct * weights))
+
+
+def detection(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Detection:
+    """Return the binary cross-entropy of logits with labels, float32 0 or 1, and weights; all are [...]."""
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
+    predicted = tf.cast(logits > 0, tf.float32)
+    correct = tf.cast(predicted == labels, tf.float32)
+    return Detection(*(tf.reduce_sum(x * weights) for x in (losses, correct, labels, predicted, predicted * labels)))
 
 
 def span(start_logits: tf.Tensor, end_logits: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> Measure:

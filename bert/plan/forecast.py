@@ -140,7 +140,7 @@ def forecast(name: str, config: PretrainConfig, cluster: Cluster, job: Job) -> F
         hours=hours,
         money=hours.times(job.price * cluster.ranks),
         kilowatt_hours=hours.times(cluster.watts / KILO),
-        checkpoint=cost.parameters(config.model) * CHECKPOINT_BYTES,
+        checkpoint=cost.parameters(config.model, config.generator) * CHECKPOINT_BYTES,
         remarks=[
             *_remarks(requested, config, largest, cluster),
             *_larger(name, config, cluster, job, largest, hours.value),
@@ -200,14 +200,14 @@ def work_of(config: PretrainConfig, cluster: Cluster, job: Job) -> Work:
     """Return what one rank does in an update."""
     model, parallel, batch = config.model, config.parallel, config.batch
     copies, parts = cluster.ranks // parallel.tensor, parallel.tensor
-    local = cost.local_parameters(model, parts)
+    local = cost.local_parameters(model, parts, config.generator)
     travels = 2.0 if config.precision.compress else 4.0
     if parallel.shard_optimizer:  # gradients are scattered, and new weights gathered: each is half of an all-reduce
         travels = (travels + 4.0) / 2
     states = None if model.causal else cost.states_read(job.predictions)
     hidden_state = batch.per_device * job.sequence * model.hidden_size * BYTES[config.precision.compute]
     return Work(
-        flops=cost.flops(model, job.sequence, job.predictions, states) / parts,
+        flops=cost.flops(model, job.sequence, job.predictions, states, generator=config.generator) / parts,
         per_device=batch.per_device,
         accumulation=batch.accumulation(copies),
         parameters=local / (copies if parallel.shard_optimizer else 1),
@@ -217,7 +217,7 @@ def work_of(config: PretrainConfig, cluster: Cluster, job: Job) -> Work:
         ),
         recomputed=1 / 3 if model.recompute_activations else 0.0,
         overlap=parallel.overlap,
-        exposed=cost.exposed_share(model, parallel),
+        exposed=cost.exposed_share(model, parallel, config.generator),
     )
 
 
@@ -263,6 +263,6 @@ def _evaluation(config: PretrainConfig, cluster: Cluster, job: Job, rate: float,
     """Return the hours of all evaluations: forward passes, a third of the operations."""
     run = config.run
     count = run.steps // run.evaluate_every if run.evaluate_every else 0
-    flops = cost.flops(config.model, job.sequence, job.predictions) / 3
+    flops = cost.flops(config.model, job.sequence, job.predictions, generator=config.generator) / 3
     hours = count * run.evaluate_sequences * flops / (rate * cluster.ranks) / 3600
     return Interval(hours, hours * math.exp(-width), hours * math.exp(width))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.core import checked_json, files, journal
-from bert.core.config import ModelConfig
+from bert.core.config import ModelConfig, ObjectiveConfig
 from bert.core.errors import InputError
 from bert.model import cost
 from bert.plan import update_time
@@ -41,6 +41,8 @@ def observe(path: Path, ranks: int) -> Observed:
     speed, sequence = _speeds(path)
     try:
         model: ModelConfig = checked_json.take(ModelConfig, _section(config, "model."))
+        objective: ObjectiveConfig = checked_json.take(ObjectiveConfig, _section(config, "objective."))
+        generator = objective.generator(model)
         total, per_device = int(config["batch.total"]), int(config["batch.per_device"])
         precision, xla = str(config["precision.compute"]), bool(config["precision.xla"])
         recomputed, parts = bool(config["model.recompute_activations"]), int(config.get("parallel.tensor", 1))
@@ -52,9 +54,11 @@ def observe(path: Path, ranks: int) -> Observed:
             f"{path}: its batch of {total} in micro-batches of {per_device} was not made by {ranks} ranks with the "
             "whole model each; give their number"
         )
-    scored, count = predictions(model, sequence), cost.parameters(model)
+    scored, count = predictions(model, sequence), cost.parameters(model, generator)
     work = Work(
-        flops=cost.flops(model, sequence, scored, None if model.causal else cost.states_read(scored)),
+        flops=cost.flops(
+            model, sequence, scored, None if model.causal else cost.states_read(scored), generator=generator
+        ),
         per_device=per_device,
         accumulation=total // (per_device * ranks),
         parameters=count,

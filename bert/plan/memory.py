@@ -48,9 +48,9 @@ def estimate(config: PretrainConfig, gpu: Gpu, replicas: int, sequence: int, pre
     model, parallel = config.model, config.parallel
     terms = cost.activations(config, sequence, predictions)
     return Memory(
-        state=cost.state_bytes(model, replicas, parallel),
+        state=cost.state_bytes(model, replicas, parallel, config.generator),
         activations={name: size // parts if name in DIVIDED else size for name, size in terms.items()},
-        update=cost.update_bytes(model, replicas, parallel),
+        update=cost.update_bytes(model, replicas, parallel, config.generator),
         available=available(gpu),
     )
 

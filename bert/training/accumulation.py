@@ -11,11 +11,10 @@ import tensorflow as tf
 
 from bert.hardware import graphs
 from bert.model.dropout import DropoutRng, micro_batch_seed
-from bert.model.losses import Measure
 from bert.model.traversal import Groups
 from bert.text.sampler import Batch
 from bert.training.communicator import Communicator
-from bert.training.task import Execution, Sums, Task, flat
+from bert.training.task import Execution, Sums, Task, flat, names_of_sums, terms
 
 Each = Callable[[int, int], None]  # called when so many micro-batches are computed, of how many
 
@@ -99,7 +98,7 @@ class Accumulator:
             measures = self._micro_batch(batch, weights, step, places[number], single=False)
             return number + 1, {name: sums[name] + measures[name] for name in sums}
 
-        zeros = {f"{name}_{field}": tf.zeros([]) for name in self.task.objectives for field in Measure._fields}
+        zeros = {name: tf.zeros([]) for name in names_of_sums(self.task)}
         return tf.while_loop(lambda number, _: number < tf.size(places), add, (0, zeros), parallel_iterations=1)[1]
 
     def _micro_batch(self, batch: Batch, weights: Sums, step: tf.Tensor, place: tf.Tensor, single: bool) -> Sums:
@@ -117,7 +116,7 @@ class Accumulator:
         unfolded = groups is not None and self.execution.compile_all
         rng = DropoutRng(micro_batch_seed(self.seed, step, place), unfolded=unfolded)
         measures = self.task.measure(batch, self.execution.mode(rng, groups))
-        loss = tf.add_n([measure.loss / weights[name] for name, measure in measures.items()])
+        loss = tf.add_n(terms(self.task, {name: measure.loss / weights[name] for name, measure in measures.items()}))
         return flat(measures), loss * self.scale
 
     def add_gradient(self, number: int, gradient: tf.Tensor | tf.IndexedSlices | None, single: bool) -> None:

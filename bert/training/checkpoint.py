@@ -292,6 +292,29 @@ def restore(run: Path, variables: State) -> int | None:
     return _newest_undamaged(run, lambda folder: _assign(folder, variables, exactly=True))
 
 
+def restore_step(run: Path, step: int, variables: State) -> None:
+    """Assign the checkpoint of update `step` of a run.
+
+    Raise as `verified` does, and InputError if the variables are not exactly its own.
+    """
+    _assign(verified(run, step), variables, exactly=True)
+
+
+def verified(run: Path, step: int) -> Path:
+    """Return the folder of the checkpoint of update `step` of a run.
+
+    Raise InputError if it is not there, IntegrityError if it is damaged.
+    """
+    folders = {step_of(folder): folder for folder in steps(run)}
+    if step not in folders:
+        there = ", ".join(map(str, sorted(folders))) or "none"
+        raise InputError(
+            f"{run}: has no checkpoint of update {step}; there are {there} (--run.keep_every keeps more of them)"
+        )
+    manifest.verify(_manifest(folders[step]))
+    return folders[step]
+
+
 def load_weights(run: Path, variables: State, new_heads: tuple[str, ...] = ()) -> Path:
     """Assign the checkpoint of another run that is to be used to `variables`; return the checkpoint's folder.
 

@@ -7,10 +7,9 @@ import tensorflow as tf
 
 from bert.core.progress import Progress
 from bert.model.dropout import DropoutRng
-from bert.model.losses import Measure
 from bert.text.sampler import Batch
 from bert.training.communicator import Communicator
-from bert.training.task import Execution, Sums, Task, flat, means
+from bert.training.task import Execution, Sums, Task, flat, means, names_of_sums
 
 
 class Evaluation:
@@ -20,8 +19,7 @@ class Evaluation:
         self.task, self.comm = task, comm
         self._two_classes: dict[str, str] = getattr(task, "two_classes", {})
         self._measure = execution.function(lambda batch: task.measure(batch, execution.mode(DropoutRng(None))))
-        fields = (*Measure._fields, "ones")
-        self.names = [*task.objectives, *(f"{name}_{field}" for name in task.objectives for field in fields)]
+        self.names = [*task.objectives, *names_of_sums(task), *(f"{name}_ones" for name in task.objectives)]
 
     def sums(self, batch: Batch) -> Sums:
         """Return the weights and measures of a batch, and how many labels of the objectives with two classes are 1."""

@@ -130,16 +130,19 @@ def train(training: Training) -> Measures:
         trainer = Trainer(training, step, alive, requested)
         settings = {key: value for key, value in flatten(config).items() if key != "run.directory"}
         preflight.same_on_all_ranks(settings, data.manifest, step.state, run.path, comm)
-        first = resume.restore(config, comm, step.state, data.manifest)
-        if first == 0:
+        first, start = resume.restore(config, comm, step.state, data.manifest), training.start_from
+        begins = first == 0
+        if begins and config.init.step:
+            first, start = resume.branch(config, comm, step.state, data.manifest, training.vocab), None
+        if begins:
             weights = {name: step.state[name] for name in weights}  # with tensor parallelism, divided variables
-            begun = training.start_from, training.new_heads, training.entries
+            begun = start, training.new_heads, training.entries
             resume.begin(config, comm, weights, data.manifest, training.vocab, *begun)
         if trainer.samples.order.rules < rules.RULES:
             tell(f"note: {run.path} {rules.OLD}", comm)
         if is_divided(step.state):
             preflight.shared(run.path, comm)
-        return trainer.run(first)
+        return trainer.run(first, save=begins and first > 0)
 
 
 class _RollBack(Exception):
@@ -171,14 +174,19 @@ class Trainer:
         self.classes = head.labels if head else ()
         self.without_figures: set[str] = set()  # objectives, of which this was told
 
-    def run(self, first: int) -> Measures:
-        """Make the updates that follow update `first`; return the measures of the last evaluation."""
+    def run(self, first: int, save: bool = False) -> Measures:
+        """Make the updates that follow update `first`; return the measures of the last evaluation.
+
+        save: first the state after update `first`, which is another run's.
+        """
         if self.comm.rank == 0:
             self.saver.description = description.hashes(self.config.run.path)  # once: later damage differs
         run = self.config.run
         self.samples.ends = [change.end for change in self.comm.broadcast_object(self._changes())]
         if 0 < run.stop_at <= first < run.steps:  # it is there already
             raise self._stopped(first)
+        if save:
+            self._save(first, wait=True)
         self.saved, self.clock = first, _clock(self.config, self.data, self.comm)  # the clock starts here
         while True:
             try:
@@ -344,7 +352,7 @@ class Trainer:
 
     def _tell_what_was_fed(self, number: int, log: metrics.Log) -> None:
         """Log what the updates up to update `number` read, those that rollbacks left out included."""
-        offset, labelled = int(self.step.sample_offset), self.step.task.objectives != ("mlm",)
+        offset, labelled = int(self.step.sample_offset), bool({*self.step.task.objectives} - {"mlm", "rtd"})
         try:
             figures = fed.figures(self.samples, number + offset, self.config.run.steps + offset, labelled)
         except IntegrityError as error:  # a damaged record of another rank, which data.skip_bad lets pass there
@@ -459,7 +467,7 @@ def _clock(config: TrainConfig, data: Data, comm: Communicator) -> metrics.Clock
         if config.model.causal:
             return cost.flops(config.model, tokens, predictions=tokens)
         states = cost.states_read(predictions) * sequences if predictions else None
-        return cost.flops(config.model, tokens, predictions * sequences, states)
+        return cost.flops(config.model, tokens, predictions * sequences, states, generator=config.generator)
 
     peak = config.run.peak_teraflops * 1e12 * comm.parts.count  # of the devices that compute a micro-batch together
     return metrics.Clock(flops, comm.replicas.size, peak=peak)

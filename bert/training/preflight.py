@@ -31,7 +31,7 @@ def before_weights(config: TrainConfig, comm: Communicator) -> None:
     """Check what must hold before the weights are made. Raise UsageError or ResourceError."""
     frozen_layers(config.init, config.model)
     parts(config.model, config.run, comm)
-    memory(config.model, config.parallel, comm)
+    memory(config.model, config.parallel, comm, config.generator)
 
 
 def before_updates(config: TrainConfig, comm: Communicator, data: Path, tokens: int) -> str | None:
@@ -71,25 +71,27 @@ def pointless(parallel: ParallelConfig, model: ModelConfig, replicas: int) -> st
     return None
 
 
-def memory(model: ModelConfig, parallel: ParallelConfig, comm: Communicator) -> None:
+def memory(
+    model: ModelConfig, parallel: ParallelConfig, comm: Communicator, generator: ModelConfig | None = None
+) -> None:
     """Raise ResourceError if weights, gradients and moments alone need more than the memory of the device.
 
-    Otherwise the system would kill the process while the weights are made.
+    Otherwise the system would kill the process while the weights are made. generator: trained beside the model.
     """
     device = comm.device.memory if comm.device.is_gpu else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if device is None:
         return
     together = 1 if comm.device.is_gpu else comm.local_size  # ranks in one memory
-    need = together * cost.state_bytes(model, comm.replicas.size, parallel)
+    need = together * cost.state_bytes(model, comm.replicas.size, parallel, generator)
     if need <= device:
         return
     sharded = dataclasses.replace(parallel, shard_optimizer=True)
     remedy = "choose a smaller model, or divide it over ranks with --parallel.tensor"
-    if together * cost.state_bytes(model, comm.replicas.size, sharded) <= device:
+    if together * cost.state_bytes(model, comm.replicas.size, sharded, generator) <= device:
         remedy = "give --parallel.shard_optimizer true, or choose a smaller model"
     raise ResourceError(
-        f"weights, gradients and moments of {cost.parameters(model):,} parameters need {need / 2**30:,.1f} GiB; "
-        f"there are {device / 2**30:,.1f} GiB; {remedy}"
+        f"weights, gradients and moments of {cost.parameters(model, generator):,} parameters need "
+        f"{need / 2**30:,.1f} GiB; there are {device / 2**30:,.1f} GiB; {remedy}"
     )
 
 

@@ -1,5 +1,6 @@
 """Start and resume a run: its directory, its `config.json`, and the initial weights of every rank."""
 
+import dataclasses
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,16 +8,17 @@ from typing import Any
 
 from bert import heads, labels
 from bert.core import files, manifest, outputs
-from bert.core.config import RunConfig, TrainConfig, as_flags, defaults, flatten, may_change
+from bert.core.config import OptimizerConfig, RunConfig, TrainConfig, as_flags, defaults, flatten, may_change
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.manifest import Manifest
 from bert.text import byte_bpe, rules, tokenizer_kind, vocabulary
 from bert.text.vocabulary import rules_of
-from bert.training import checkpoint, division, length, preflight
+from bert.training import checkpoint, division, length, preflight, schedule
 from bert.training.communicator import Communicator
 from bert.training.division import State
 
 OFFSET = "run/sample_offset"  # in the state: updates whose samples rollbacks left out
+DATA = "the hash of the data"  # among the recorded settings, for messages
 VERSION = 2  # of the run directory's layout, in config.json; run directories without a version are of version 1
 
 
@@ -51,6 +53,51 @@ def restore(config: TrainConfig, comm: Communicator, state: State, data: Manifes
     if restored:
         division.synchronise(state, comm)
     return restored
+
+
+MAY_BRANCH = {"run.steps", "init.checkpoint", "init.step"}  # settings of a run that goes on after update `init.step`
+MAY_BRANCH |= {f"optimizer.{name}" for name in ("schedule", "decay_start", "decay_steps", "decay_power")}
+MAY_BRANCH |= {"optimizer.minimum_rate", "optimizer.continuous"}
+
+
+def branch(config: TrainConfig, comm: Communicator, state: State, data: Manifest, vocab: Path) -> int:
+    """Restore update `config.init.step` of the run `config.init.source` on every rank, for another run; return it.
+
+    The other run then is what that one would have been with its settings. Raise UsageError if its updates up to there
+    would have been others: by another configuration, other data, or other learning rates; InputError if it has no such
+    checkpoint.
+    """
+    source, step = config.init.source, config.init.step
+    if comm.rank == 0:
+        assert source is not None, "the configuration checks it"
+        checkpoint.check_description(source)
+        before = _recorded(source, config, data)
+        _check_settings(before, config, data, MAY_BRANCH, source, "go on from it")
+        _check_rates(before, config, source)
+        check_vocabulary(vocabulary.path_in(source), vocab, config.model.causal)
+        if rules.of(source) != rules.RULES:
+            raise UsageError(f"{source}: {rules.OLD}; another run cannot go on from its update {step}")
+        checkpoint.restore_step(source, step, state)
+        print(f"going on from {source} after step {step}", file=sys.stderr)
+    division.synchronise(state, comm)
+    return step
+
+
+def _check_rates(before: Mapping[str, Any], config: TrainConfig, source: Path) -> None:
+    """Raise UsageError if updates up to `init.step` had other learning rates than this run gives them."""
+    names = {each.name for each in dataclasses.fields(OptimizerConfig)}
+    theirs = OptimizerConfig(**{name: before[f"optimizer.{name}"] for name in names})
+    growth = length.changes(source)
+    for done in range(config.init.step):
+        planned = next((change.steps for change in reversed(growth) if change.after <= done), before["run.steps"])
+        was = schedule.learning_rate(done, theirs, planned)
+        now = schedule.learning_rate(done, config.optimizer, config.run.steps)
+        if was != now:
+            raise UsageError(
+                f"{source}: update {done + 1} had learning rate {was:.4g}, which would be {now:.4g} here; a run that "
+                f"goes on after update {config.init.step} may change it only later (--optimizer.schedule stable "
+                f"--optimizer.decay_start {config.init.step})"
+            )
 
 
 def grows_to(run: RunConfig, steps: Any) -> bool:
@@ -171,6 +218,26 @@ def _check_same(config: TrainConfig, data: Manifest) -> dict[str, Any]:
     Raise UsageError if that or the data differ in anything that its weights depend on. The run may have become longer.
     """
     path = config.run.path / "config.json"
+    before = _recorded(path.parent, config, data)
+    if config.batch.bucket_by_length and rules.of(path.parent) == 1:
+        raise UsageError(
+            f"{path.parent}: begun by an older version, whose batch.bucket_by_length left samples out; begin anew in "
+            "another --run.directory"
+        )
+    saved = checkpoint.steps(path.parent)
+    before["run.steps"] = length.steps(path.parent, before, checkpoint.step_of(saved[-1]) if saved else 0)
+    grows = {"run.steps"} if grows_to(config.run, before["run.steps"]) else set[str]()
+    _check_settings(before, config, data, grows, path.parent, "go on with it")
+    _tell_other_code(path.parent, files.read_json(path))
+    return before
+
+
+def _recorded(run: Path, config: TrainConfig, data: Manifest) -> dict[str, Any]:
+    """Return the configuration that a run recorded, in the form of `flatten`, with the hash of its data.
+
+    Raise IntegrityError if it is damaged, UsageError if it is of another version.
+    """
+    path = run / "config.json"
     try:
         recorded = files.read_json(path)
         version, before = recorded.get("version", 1), defaults(type(config)) | recorded["config"]
@@ -178,31 +245,27 @@ def _check_same(config: TrainConfig, data: Manifest) -> dict[str, Any]:
         raise IntegrityError(f"{path}: damaged ({error}); restore it, or start a new run") from error
     if version != VERSION:
         raise UsageError(
-            f"{path.parent}: its layout is of version {version}, and this program resumes version {VERSION} only; give "
+            f"{run}: its layout is of version {version}, and this program resumes version {VERSION} only; give "
             "another --run.directory, with this one as --init.checkpoint"
         )
-    if config.batch.bucket_by_length and rules.of(path.parent) == 1:
-        raise UsageError(
-            f"{path.parent}: begun by an older version, whose batch.bucket_by_length left samples out; begin anew in "
-            "another --run.directory"
-        )
-    hashed = manifest.content_hash(data.path)
-    saved = checkpoint.steps(path.parent)
-    before["run.steps"] = length.steps(path.parent, before, checkpoint.step_of(saved[-1]) if saved else 0)
-    before["the hash of the data"] = recorded.get("data", hashed)
-    resolved = flatten(config) | {"the hash of the data": hashed}
+    return before | {DATA: recorded.get("data", manifest.content_hash(data.path))}
+
+
+def _check_settings(
+    before: Mapping[str, Any], config: TrainConfig, data: Manifest, may: set[str], run: Path, remedy: str
+) -> None:
+    """Raise UsageError if the configuration differs from that of a run, `before`, in more than the fields `may`.
+
+    remedy: what the given flags would let the user do.
+    """
+    resolved = flatten(config) | {DATA: manifest.content_hash(data.path)}
     differing = sorted(key for key in resolved.keys() | before.keys() if resolved.get(key) != before.get(key))
-    grows = {"run.steps"} if grows_to(config.run, before["run.steps"]) else set[str]()
-    if changed := [key for key in differing if key not in may_change(config) | grows]:
+    if changed := [key for key in differing if key not in may_change(config) | may]:
         listed = ", ".join(f"{key} was {before.get(key)}, now {resolved.get(key)}" for key in changed)
         flags_known = before.keys() & flatten(config).keys()  # no hash of the data, no flags of other versions
         flags = " ".join(as_flags({key: before[key] for key in changed})) if flags_known.issuperset(changed) else ""
-        old = f"{flags} to go on with it, or " if flags else ""
-        raise UsageError(
-            f"{path.parent}: holds a run of another configuration ({listed}); give {old}another --run.directory"
-        )
-    _tell_other_code(path.parent, recorded)
-    return before
+        old = f"{flags} to {remedy}, or " if flags else ""
+        raise UsageError(f"{run}: holds a run of another configuration ({listed}); give {old}another --run.directory")
 
 
 def _tell_other_code(run: Path, recorded: Mapping[str, Any]) -> None:

@@ -15,6 +15,17 @@ def learning_rate(done: float, optimizer: OptimizerConfig, steps: int) -> float:
     done, end = optimizer.first_step + done, optimizer.decay_steps or optimizer.first_step + steps
     if optimizer.schedule == "cosine":
         return cosine(done, peak=peak, minimum=minimum, warmup_start=start, warmup_steps=warmup, steps=end)
+    if optimizer.schedule == "stable":
+        return stable(
+            done,
+            peak=peak,
+            minimum=minimum,
+            warmup_start=start,
+            warmup_steps=warmup,
+            decay_start=optimizer.decay_start,
+            steps=end,
+            power=optimizer.decay_power,
+        )
     return polynomial(
         done,
         peak=peak,
@@ -40,6 +51,32 @@ def cosine(
         return peak * (done - warmup_start) / warmup_steps
     share = min(1.0, (done - warmup_end) / max(steps - warmup_end, 1))
     return minimum + (peak - minimum) * (1 + math.cos(math.pi * share)) / 2
+
+
+def stable(
+    done: float,
+    *,
+    peak: float,
+    warmup_steps: int,
+    decay_start: int,
+    steps: int,
+    power: float = 1.0,
+    minimum: float = 0.0,
+    warmup_start: int = 0,
+) -> float:
+    """Return the learning rate after `done` updates: warm-up as in `polynomial`, then `peak` up to `decay_start`.
+
+    From there it falls to `minimum` at `steps`: by (peak - minimum) * share ** power, where share is that of the decay
+    which is over (Hagele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations"; 1 -
+    sqrt is power 0.5). If `decay_start` is 0 it never falls.
+    """
+    warmup_end = warmup_start + warmup_steps
+    if done < warmup_end:
+        return peak * (done - warmup_start) / warmup_steps
+    if decay_start == 0 or done <= decay_start:
+        return peak
+    share = min(1.0, (done - decay_start) / (steps - decay_start))
+    return float(peak - (peak - minimum) * share**power)
 
 
 def polynomial(

@@ -22,7 +22,7 @@ from bert.training.guard import UpdateGuard
 from bert.training.optimizer import Optimizer
 from bert.training.overlap import Overlap
 from bert.training.reduction import ByBuckets, Reducer, Sharded, Together
-from bert.training.task import Execution, Sums, Task, means
+from bert.training.task import Execution, Sums, Task, means, terms
 from bert.training.whole_batch import WholeBatch
 
 UNDIVIDED = ParallelConfig()
@@ -103,7 +103,8 @@ class Step:
         gradients, sums = self._reducer.reduce(gradients, list(scalars.values()))
         totals = dict(zip(scalars, sums, strict=True))
         lap("communication")
-        loss = tf.add_n([totals[f"{name}_loss"] / weights[name] for name in self.task.objectives])
+        by_objective = {name: totals[f"{name}_loss"] / weights[name] for name in self.task.objectives}
+        loss = tf.add_n(terms(self.task, by_objective))
         before_change()
         applied = self.apply(gradients, loss, tf.constant(rate, tf.float32))
         self.seconds.assign_add(tf.cast(totals["seconds"], tf.float64))

@@ -9,7 +9,7 @@ from bert.core.config import PrecisionConfig
 from bert.hardware import graphs
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode
-from bert.model.losses import Measure
+from bert.model.losses import Detection, Measure
 from bert.model.parts import Parts
 from bert.model.traversal import Groups
 from bert.text.sampler import Batch
@@ -23,6 +23,8 @@ class Task(Protocol):
     A task that is scored on a development set also has `predict(batch, mode)`, which returns its outputs by name. One
     whose predictions are numbers has `counts_correct` = False: no accuracy is logged. One with objectives whose labels
     are 0 and 1 has `two_classes`, the feature with the labels of each; they have no figures where all are the same.
+    One whose loss is not the plain sum of its objectives' has `factors`, the factor of each that has another than 1.
+    One with objectives whose measures are `Detection`s names them in `detections`.
     """
 
     module: tf.Module
@@ -31,7 +33,7 @@ class Task(Protocol):
     def weights(self, batch: Batch) -> Sums:
         """Return the weight of each objective in the batch: the scalar that its summed loss is divided by."""
 
-    def measure(self, batch: Batch, mode: Mode) -> dict[str, Measure]:
+    def measure(self, batch: Batch, mode: Mode) -> Mapping[str, Measure | Detection]:
         """Return the summed loss and the number of correct predictions of each objective."""
 
 
@@ -76,19 +78,36 @@ class Execution(NamedTuple):
         return graphs.function(function, jit_compile=self.compile_all, reduce_retracing=not self.compile_all)
 
 
-def flat(measures: dict[str, Measure]) -> Sums:
+def flat(measures: Mapping[str, Measure | Detection]) -> Sums:
     """Return the measures of all objectives as scalars: "mlm_loss", "mlm_correct"."""
     return {f"{name}_{field}": value for name, m in measures.items() for field, value in m._asdict().items()}
 
 
-def means(task: Task, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, float]:
-    """Divide summed losses and correct predictions by their weights; "loss" is the sum of all mean losses.
+def names_of_sums(task: Task) -> list[str]:
+    """Return the names of the scalars that `flat` makes of the task's measures."""
+    fields = {name: Measure._fields for name in task.objectives} | {
+        name: Detection._fields for name in getattr(task, "detections", ())
+    }
+    return [f"{name}_{field}" for name in task.objectives for field in fields[name]]
 
-    Accuracies are in percent.
+
+def terms(task: Task, losses: Mapping[str, Any]) -> list[Any]:
+    """Return the terms of the loss of a task, from the mean loss of each objective."""
+    factors = getattr(task, "factors", {})
+    return [loss * factors[name] if name in factors else loss for name, loss in losses.items()]
+
+
+def means(task: Task, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, float]:
+    """Divide summed losses and correct predictions by their weights; "loss" is the sum of all `terms`.
+
+    Accuracies, and precision and recall of a detection, are in percent; without a prediction there is no precision.
     """
-    by_name = {}
+    by_name, detections = {}, getattr(task, "detections", ())
     for name, weight in weights.items():
         by_name[f"{name}_loss"] = float(sums[f"{name}_loss"] / weight)
         if getattr(task, "counts_correct", True):
             by_name[f"{name}_accuracy"] = float(100 * sums[f"{name}_correct"] / weight)
-    return {"loss": sum(value for name, value in by_name.items() if name.endswith("_loss")), **by_name}
+        for figure, of in (("precision", "predicted"), ("recall", "positive")) if name in detections else ():
+            if (count := sums[f"{name}_{of}"]) > 0:
+                by_name[f"{name}_{figure}"] = float(100 * sums[f"{name}_found"] / count)
+    return {"loss": sum(terms(task, {name: by_name[f"{name}_loss"] for name in weights})), **by_name}

@@ -16,6 +16,7 @@ embedded(folder, texts, outputs.npy)    embeddings by sentence-transformers
 denoised(folder, batch, outputs.npz)    loss and gradients of its TSDAE, and the weights it adds
 retrieved(queries, documents, found)    its scores of retrieval, for the numbers of the documents that each query has
 similar(pairs, scores)                  its scores of pairs of embeddings
+detected(generator, discriminator, x.npz)  losses of ELECTRA's two models on one batch
 pseudo(folder, texts, l2r)              pseudo-log-likelihoods; l2r: the pieces of a word behind a token are masked, too
 """
 
@@ -216,8 +217,21 @@ def similar(pairs: list[list[list[float]]], scores: list[float]) -> dict[str, fl
     return {name.removesuffix("_cosine"): float(value) for name, value in evaluator(Given(rows)).items()}
 
 
+def detected(generator: str, discriminator: str, inputs: str) -> list[float]:
+    """Labels as the classes of transformers take them: -100 where nothing was masked; 1 where a token was replaced."""
+    with np.load(inputs) as arrays:
+        given = {name: torch.from_numpy(arrays[name].astype(np.int64)) for name in arrays.files}
+    common = {name: given[name] for name in ("attention_mask", "token_type_ids")}
+    words = transformers.ElectraForMaskedLM.from_pretrained(generator).eval()
+    tokens = transformers.ElectraForPreTraining.from_pretrained(discriminator).eval()
+    with torch.no_grad():
+        first = words(input_ids=given["masked"], labels=given["words"], **common).loss
+        second = tokens(input_ids=given["corrupted"], labels=given["replaced"], **common).loss
+    return [float(first), float(second)]
+
+
 if __name__ == "__main__":
     functions: tuple[Any, ...] = (run, make, tokens, pair, tagged, classes, minilm, gpt2, continued, stream, pseudo)
-    functions += (embedded, denoised, retrieved, similar)
+    functions += (embedded, denoised, retrieved, similar, detected)
     jobs: dict[str, Any] = {function.__name__: function for function in functions}
     json.dump([jobs[name](*arguments) for name, *arguments in json.load(sys.stdin)], sys.stdout)

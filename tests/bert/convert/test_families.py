@@ -165,16 +165,17 @@ def test_every_class_comes_back_with_its_bits(family: str, kind: str, tmp_path: 
         convert.main(["export", "google", str(run), str(tmp_path / "google")])
 
 
-def test_electras_discriminator_is_an_encoder_whose_head_is_named(tmp_path: Path) -> None:
+def test_electras_discriminator_comes_in_with_its_head_and_goes_out(tmp_path: Path) -> None:
     given = a_folder(tmp_path / "theirs", "electra", "Model", embedding_size=D)
     wide = {
         name: np.zeros((*value.shape[:-1], D), np.float32) for name, value in given.items() if "embeddings." in name
     }
     tensors = {f"electra.{name}": value for name, value in (given | wide).items() if "project" not in name}
-    head = {"discriminator_predictions.dense_prediction.bias": np.ones(1, np.float32)}
+    names = a_dense("discriminator_predictions.dense", D) | a_dense("discriminator_predictions.dense_prediction", 1)
+    head = random_tensors(names)
     save_file(tensors | head, tmp_path / "theirs/model.safetensors")
     run = imported(tmp_path / "theirs", tmp_path / "run")
-    assert json.loads((run / "config.json").read_text())["imported"]["ignored"] == list(head)
+    assert json.loads((run / "config.json").read_text())["imported"]["ignored"] == []
     config = ModelConfig.load(run / "bert_config.json")
     assert (config.embedding_size, config.pooler_act, "embeddings/projection/kernel" in weights(run)) == (
         0,
@@ -182,7 +183,12 @@ def test_electras_discriminator_is_an_encoder_whose_head_is_named(tmp_path: Path
         False,
     )
     convert.main(["export", "huggingface", str(run), str(tmp_path / "back")])
-    assert json.loads((tmp_path / "back/config.json").read_text())["embedding_size"] == D
+    fields = json.loads((tmp_path / "back/config.json").read_text())
+    assert (fields["embedding_size"], fields["architectures"]) == (D, ["ElectraForPreTraining"])
+    back = load_file(tmp_path / "back/model.safetensors")
+    assert back.keys() == tensors.keys() | head.keys()
+    same_bits(back, tensors | head)
+    assert "pipeline_tag: feature-extraction" in (tmp_path / "back/README.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from bert.causal.task import CausalLM
-from bert.core.config import ModelConfig, ParallelConfig
+from bert.core.config import ModelConfig, ObjectiveConfig, ParallelConfig
 from bert.core.errors import UsageError
 from bert.model import cost
 from bert.model.encoder import variables
+from bert.model.replaced_tokens import ReplacedTokensModel
 from bert.pretraining import PretrainingModel
 from bert.recipes import RECIPES, SIZES
 from tests.bert.model.test_encoder import MODERN
@@ -24,6 +25,19 @@ def test_parameters_are_those_of_the_model(changes: dict[str, Any], model_config
     model = dataclasses.replace(model_config, **changes)
     counted = sum(int(np.prod(weight.shape)) for weight in variables(PretrainingModel(model, seed=1)).values())
     assert cost.parameters(model) == counted
+
+
+@pytest.mark.parametrize("width", [0.4, 0.6])  # 12 is the width of the embeddings: no projection
+def test_parameters_of_a_model_with_a_generator_are_those_of_both(width: float, model_config: ModelConfig) -> None:
+    model = dataclasses.replace(model_config, embedding_size=12)
+    generator = ObjectiveConfig(name="replaced_tokens", generator_width=width, generator_layers=0.5).generator(model)
+    assert generator is not None and generator.num_hidden_layers == 1
+    counted = variables(ReplacedTokensModel(model, generator, seed=1)).values()
+    assert cost.parameters(model, generator) == sum(int(np.prod(weight.shape)) for weight in counted)
+    # Three times two operations for each product: of the encoder, the detection, and the generator with its scores.
+    plain, small = cost.flops(model, 13, 0), cost.flops(generator, 13, 3, 4)
+    assert cost.flops(model, 13, 3, 4, generator=generator) == plain + 6 * 13 * 20 * 21 + small
+    assert cost.flops(model, 13, 3) - plain == 6 * 3 * (20 * 12 + 12 * 99)  # the head for masked words
 
 
 def test_recomputed_activations_are_inputs_random_bits_and_one_layer() -> None:

@@ -57,6 +57,29 @@ def test_the_cosine_of_gpt2(done: int, rate: float) -> None:
     assert schedule.learning_rate(done, config.optimizer, config.run.steps) == pytest.approx(rate, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("done", "line", "root"),  # 1 and sqrt of the share of the decay, from 8 to 18, between 1 and 0.2
+    [
+        (1, 0.25, 0.25),
+        (4, 1.0, 1.0),
+        (8, 1.0, 1.0),
+        (10.5, 0.8, 0.6),
+        (17, 0.28, 0.2410533),
+        (18, 0.2, 0.2),
+        (30, 0.2, 0.2),
+    ],
+)
+def test_a_stable_rate_falls_from_the_given_update_on(done: float, line: float, root: float) -> None:
+    optimizer = OptimizerConfig(
+        learning_rate=1.0, minimum_rate=0.2, warmup_steps=4, schedule="stable", decay_start=8, decay_steps=18
+    )
+    assert schedule.learning_rate(done, optimizer, 100) == pytest.approx(line)
+    optimizer = dataclasses.replace(optimizer, decay_power=0.5, decay_steps=0)
+    assert schedule.learning_rate(done, optimizer, 18) == pytest.approx(root)
+    never = OptimizerConfig(learning_rate=1.0, warmup_steps=4, schedule="stable")
+    assert schedule.learning_rate(done, never, 18) == pytest.approx(min(1.0, done / 4))
+
+
 def test_a_polynomial_ends_where_it_is_told_to() -> None:
     optimizer = OptimizerConfig(learning_rate=1.0, minimum_rate=0.2, warmup_steps=2, decay_steps=8)
     found = [schedule.learning_rate(done, optimizer, 100) for done in (1, 2, 4, 8, 50)]
