@@ -121,9 +121,12 @@ def fine_tune(
     run = fine_tuning.resolve(prepared.config, paths.workdir() / command / recipe, model, len(data), comm)
     mirror.take_up(run.run.path, comm)
     loop.tell(run.batch.change(config.batch), comm)
-    preflight.before_weights(run, comm)
+    preflight.before_weights(run, comm, run.lora)
+    task = prepared.objective(kind, model, run.run.seed, comm.parts)
+    if run.lora.rank:
+        task.module.encoder.adapt(run.lora, run.run.seed, run.init.frozen_layers)
     training = loop.Training(
-        task=prepared.objective(kind, model, run.run.seed, comm.parts),
+        task=task,
         config=run,
         comm=comm,
         data=data,

@@ -511,6 +511,8 @@ class InitConfig:
     """run directory of an earlier phase to take all weights from; none: random weights"""
     frozen_layers: CountOrNone = 0
     """number of layers that keep their initial weights, and so do the embeddings; 0: all weights learn"""
+    frozen_encoder: bool = False
+    """keep the initial weights of the whole encoder: only the heads learn"""
 
     def __post_init__(self) -> None:
         ranges.check(self, "init.")
@@ -584,11 +586,29 @@ class EpochConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoraConfig:
+    """Low-rank updates (Hu et al. 2021): in the encoder they alone learn, and the heads."""
+
+    rank: Annotated[int, Range(0, 4096)] = 0
+    """LoRA: add a product of two matrices of this rank to each target's kernel, and train only these in the encoder, and
+    the heads; 0: no LoRA"""
+    alpha: Annotated[float, Range(0, 1e6, above=True)] = 16.0
+    """the product is multiplied by alpha / rank"""
+    targets: tuple[Literal["query", "key", "value", "output", "inner", "gate", "outer"], ...] = ("query", "value")
+    """dense layers of each encoder layer: four of the attention, and those of the feed-forward layer"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self, "lora.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class FineTuneConfig(TrainConfig):
     """A fine-tuning run; `model` is used only if no checkpoint gives the architecture."""
 
     length: EpochConfig = EpochConfig()
     """length of the run"""
+    lora: LoraConfig = LoraConfig()
+    """low-rank updates"""
     init: StartConfig = StartConfig()
     """initial weights"""
 

@@ -17,12 +17,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
 import tensorflow as tf
 
 from bert import heads
 from bert.core import files, manifest, outputs
 from bert.core.errors import InputError, IntegrityError, ResourceError, UsageError
 from bert.core.manifest import Manifest
+from bert.model import low_rank
 from bert.training import description, selection
 from bert.training.division import DividedVariable, State, bundle
 
@@ -32,6 +34,7 @@ HIDDEN = re.compile(r"\.step-\d+\.(partial|parts|old|lock)")  # the last two: of
 DESCRIPTION = "description"  # in a manifest: the hashes of the files that describe the run
 STATE = ("adam_m", "adam_v", "applied", "guard", "loss_scale", "spikes", "run")  # of training: first parts of names
 ENCODER = re.compile(r"embeddings|layer_([0-9]+)|final")  # first parts of names
+PARTS = (low_rank.A, low_rank.B, low_rank.SCALE)  # of a low-rank update: last parts of names
 MAX_LISTED = 4  # names in a message
 GLOB_CHARACTERS = set("*?[\\")  # TensorFlow writes to the path itself, but reads it as a pattern
 
@@ -368,8 +371,38 @@ def _manifest(folder: Path) -> Manifest:
     return stored
 
 
+class Stored:
+    """The variables of a checkpoint as a model has them: low-rank updates are added to their kernels (W + scale A B).
+
+    So nothing that reads a model's weights knows of these updates.
+    """
+
+    def __init__(self, folder: Path, merged: bool = True) -> None:
+        """merged: whether to add the updates; otherwise their variables are there, as training resumes from them."""
+        self._reader = tf.train.load_checkpoint(str(folder / BUNDLE))
+        self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
+        self.updated: dict[str, str] = {}  # name of a kernel -> first part of the names of its update
+        if merged:
+            parts = [name.removesuffix(f"/{low_rank.A}") for name in self.shapes if name.endswith(f"/{low_rank.A}")]
+            self.updated = {f"{part}/kernel": part for part in parts if in_encoder(part)}
+            self.shapes = {name: shape for name, shape in self.shapes.items() if not low_rank.is_of_update(name)}
+
+    def updates(self) -> dict[str, np.ndarray]:
+        """Return the variables of the updates, by name."""
+        named = [f"{layer}/{part}" for layer in self.updated.values() for part in PARTS]
+        return {name: self._reader.get_tensor(name) for name in named}
+
+    def get(self, name: str) -> np.ndarray:
+        """Return the value of a variable."""
+        value: np.ndarray = self._reader.get_tensor(name)
+        if part := self.updated.get(name):
+            a, b, scale = (self._reader.get_tensor(f"{part}/{each}") for each in PARTS)
+            value = value + low_rank.product(a, b, scale).numpy()
+        return value
+
+
 def _assign_with_new_heads(folder: Path, variables: State, new_heads: tuple[str, ...]) -> None:
-    shapes = tf.train.load_checkpoint(str(folder / BUNDLE)).get_variable_to_shape_map()
+    shapes = Stored(folder).shapes
     needed, present = ({name.split("/")[0] for name in names} for names in (variables, shapes))
     absent = [head for head in dict.fromkeys(new_heads) if head in needed - present]
     _assign(folder, {name: variable for name, variable in variables.items() if name.split("/")[0] not in absent})
@@ -379,8 +412,8 @@ def _assign_with_new_heads(folder: Path, variables: State, new_heads: tuple[str,
 
 def _assign(folder: Path, variables: State, exactly: bool = False) -> None:
     """Assign the variables. exactly: the checkpoint must have no others; otherwise those of `left_over` may remain."""
-    reader = tf.train.load_checkpoint(str(folder / BUNDLE))
-    shapes = reader.get_variable_to_shape_map()
+    values = Stored(folder, merged=not exactly)
+    shapes = values.shapes
     if ours := depth(variables):
         check_depth(folder, ours, shapes)
     for name, variable in variables.items():
@@ -394,9 +427,9 @@ def _assign(folder: Path, variables: State, exactly: bool = False) -> None:
     stored = bundle(folder / BUNDLE)
     for name, variable in variables.items():
         if isinstance(variable, DividedVariable):
-            variable.assign_later(functools.partial(reader.get_tensor, name), stored)
+            variable.assign_later(functools.partial(values.get, name), None if name in values.updated else stored)
         else:
-            variable.assign(reader.get_tensor(name))
+            variable.assign(values.get(name))
 
 
 def left_over(variables: Iterable[str], stored: Iterable[str]) -> list[str]:
@@ -407,6 +440,11 @@ def left_over(variables: Iterable[str], stored: Iterable[str]) -> list[str]:
     ours = set(variables)
     others = {"encoder", *heads.PRETRAINED, *heads.KINDS, heads.EMBEDDING.name} - {_part(name) for name in ours}
     return sorted(name for name in set(stored) - ours if _part(name) not in {*STATE, *others})
+
+
+def in_encoder(name: str) -> bool:
+    """Return whether a variable of this name belongs to the encoder, not to a head or to the state of training."""
+    return _part(name) == "encoder"
 
 
 def _part(name: str) -> str:
