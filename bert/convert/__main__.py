@@ -106,7 +106,9 @@ def main(argv: list[str]) -> None:
     from bert.hardware import devices
 
     devices.hide_gpus()  # nothing is computed
-    convert(options.direction, options.format, options.source, options.target, options.labels, options.head, options.base)
+    convert(
+        options.direction, options.format, options.source, options.target, options.labels, options.head, options.base
+    )
     heads = "--init.checkpoint", options.target, "--data.train", "FILE"
     then = ("python", "-m", "tasks.train", "RECIPE", *heads) if options.direction == "import" else ()
     ending.tell(options.target, "", *then)

@@ -7,7 +7,7 @@ from a run, and the new run has them, the updates and the heads.
 import dataclasses
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from safetensors import SafetensorError
@@ -20,13 +20,26 @@ from bert.convert.run import Model
 from bert.core import files
 from bert.core.errors import InputError, UsageError
 from bert.heads import ANSWER_SPAN, CLASSIFIER, KINDS, MULTILABEL, TAGS
-from bert.model.low_rank import A, B, SCALE
+from bert.model.low_rank import SCALE, A, B
 
 CONFIG, WEIGHTS, PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
-TASKS = {CLASSIFIER.name: "SEQ_CLS", MULTILABEL.name: "SEQ_CLS", TAGS.name: "TOKEN_CLS", ANSWER_SPAN.name: "QUESTION_ANS"}
+TASKS = {
+    CLASSIFIER.name: "SEQ_CLS",
+    MULTILABEL.name: "SEQ_CLS",
+    TAGS.name: "TOKEN_CLS",
+    ANSWER_SPAN.name: "QUESTION_ANS",
+}
 # Settings that make another function of the tensors than W + alpha / r B A, where they have a value; peft has more in
 # `*_config`. Initial values that change the base are refused, too.
-OTHERS = ("use_dora", "use_qalora", "use_bdlora", "lora_bias", "fan_in_fan_out", "alpha_pattern", "rank_pattern")
+OTHERS: tuple[str, ...] = (
+    "use_dora",
+    "use_qalora",
+    "use_bdlora",
+    "lora_bias",
+    "fan_in_fan_out",
+    "alpha_pattern",
+    "rank_pattern",
+)
 OTHERS += ("layer_replication", "trainable_token_indices", "target_parameters", "alora_invocation_tokens")
 STARTS = (True, False, "gaussian", "orthogonal", "eva")
 
@@ -52,7 +65,7 @@ def read_model(folder: Path, head_name: str, base: Path) -> Model:
     updates: dict[str, np.ndarray] = {}
     for name in sorted(name for name in tensors if re.search(r"\.lora_[AB]\.", name)):
         module, part = re.split(r"\.(?=lora_[AB]\.)", name)
-        kernel, at = kernels.get(f"{module}.weight"), {f"lora_A.weight": A, "lora_B.weight": B}.get(part)
+        kernel, at = kernels.get(f"{module}.weight"), {"lora_A.weight": A, "lora_B.weight": B}.get(part)
         if kernel is None or at is None or not re.match(r"layer_\d+/.*/kernel$", kernel.ours):
             raise InputError(f"{folder / WEIGHTS}: {PREFIX}{name}: the base {base} has no such dense layer in a layer")
         ours, value = kernel.ours.removesuffix("/kernel"), np.ascontiguousarray(tensors.pop(name).T)
@@ -120,8 +133,10 @@ def _scale(fields: dict[str, Any], path: Path) -> tuple[float, int]:
     wrong += ["bias"] if fields.get("bias", "none") != "none" else []
     wrong += ["init_lora_weights"] if fields.get("init_lora_weights", True) not in STARTS else []
     if wrong:
-        raise InputError(f"{path}: {wrong[0]} is {str(fields[wrong[0]])[:60]}, which is not supported; merge it in peft")
-    return float(alpha) / (rank**0.5 if fields.get("use_rslora") else rank), rank
+        raise InputError(
+            f"{path}: {wrong[0]} is {str(fields[wrong[0]])[:60]}, which is not supported; merge it in peft"
+        )
+    return float(cast(float, alpha)) / (rank**0.5 if fields.get("use_rslora") else rank), rank
 
 
 def _tensors(path: Path, family: Family) -> dict[str, np.ndarray]:

@@ -72,9 +72,7 @@ def low_rank_parameters(model: ModelConfig, lora: LoraConfig, first_layer: int =
     return lora.rank * sizes * (model.num_hidden_layers - first_layer)
 
 
-def state_bytes(
-    model: ModelConfig, replicas: int, parallel: ParallelConfig, in_encoder: int | None = None
-) -> int:
+def state_bytes(model: ModelConfig, replicas: int, parallel: ParallelConfig, in_encoder: int | None = None) -> int:
     """Return the bytes of weights, accumulated gradients and moments on each rank.
 
     The model may be in parts, and its replicas may divide the moments. in_encoder: number of parameters that learn in

@@ -19,8 +19,7 @@ from bert.core.config import InitConfig, OptimizerConfig
 from bert.hardware import graphs
 from bert.model.fused_ops import sum_of_squares
 from bert.model.low_rank import A, is_learnt, is_of_update
-from bert.training.buckets import Buckets, depth
-from bert.training.checkpoint import in_encoder
+from bert.training.buckets import Buckets, depth, in_encoder
 from bert.training.division import State
 from bert.training.guard import UpdateGuard
 
@@ -102,8 +101,8 @@ def describe(learning: Mapping[str, tf.Variable], weights: Mapping[str, tf.Varia
     updates = sum(name.endswith(f"/{A}") for name in weights)
     of_updates = f", {updates} low-rank updates among them" if updates else ""
     return (
-        f"parameters: {own:,} of {every:,} learn ({own / every:.2%}){of_updates}; their moments take {moments:,.1f} MB, "
-        f"{saved:,.1f} MB less than those of all"
+        f"parameters: {own:,} of {every:,} learn ({own / every:.2%}){of_updates}; their moments take "
+        f"{moments:,.1f} MB, {saved:,.1f} MB less than those of all"
     )
 
 

@@ -82,9 +82,7 @@ def pointless(parallel: ParallelConfig, model: ModelConfig, replicas: int) -> st
     return None
 
 
-def memory(
-    model: ModelConfig, parallel: ParallelConfig, comm: Communicator, in_encoder: int | None = None
-) -> None:
+def memory(model: ModelConfig, parallel: ParallelConfig, comm: Communicator, in_encoder: int | None = None) -> None:
     """Raise ResourceError if weights, gradients and moments alone need more than the memory of the device.
 
     Otherwise the system would kill the process while the weights are made. in_encoder: as `cost.state_bytes` has it.
@@ -134,7 +132,9 @@ def low_rank(lora: LoraConfig, config: TrainConfig) -> None:
     if init.frozen_layers == model.num_hidden_layers:
         raise UsageError("init.frozen_layers leaves no layer for lora.rank; lower it, or give --init.frozen_encoder")
     if config.parallel.tensor > 1:
-        raise UsageError("lora.rank is not made for kernels that are divided; leave out --parallel.tensor or --lora.rank")
+        raise UsageError(
+            "lora.rank is not made for kernels that are divided; leave out --parallel.tensor or --lora.rank"
+        )
     if "gate" in lora.targets and not model.gated:
         raise UsageError("lora.targets gate: the feed-forward layers of this model are not gated; leave it out")
     widths = [model.hidden_size, *([model.intermediate_size] if {"inner", "gate", "outer"} & {*lora.targets} else [])]

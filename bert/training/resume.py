@@ -103,7 +103,9 @@ def begin(
             check_vocabulary(vocabulary.path_in(start_from), vocab, config.model.causal)
             weights_loaded = _without(weights, _head_of_other_classes(start_from, entries))
             weights_loaded = {name: weight for name, weight in weights_loaded.items() if not is_of_update(name)}
-            checkpoint.load_weights(start_from, weights_loaded, (*new_heads, *_missing_heads(start_from)))
+            checkpoint.load_weights(
+                start_from, weights_loaded, (*new_heads, *_missing_heads(start_from)), config.init.layers
+            )
         directory = config.run.path
         fixed = {"version": VERSION, "config": flatten(config), "versions": outputs.versions()}
         fixed |= {"data": manifest.content_hash(data.path), "rules": rules.RULES, "code": preflight.code()}

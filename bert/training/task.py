@@ -22,7 +22,8 @@ class Task(Protocol):
 
     A task that is scored on a development set also has `predict(batch, mode)`, which returns its outputs by name. One
     whose predictions are numbers has `counts_correct` = False: no accuracy is logged. One with objectives whose labels
-    are 0 and 1 has `two_classes`, the feature with the labels of each; they have no figures where all are the same.
+    are 0 and 1 has `two_classes`, the feature with the labels of each; they have no figures where all are the same. One
+    with a teacher has `plain`, the task without it, whose losses are those of evaluations.
     """
 
     module: tf.Module

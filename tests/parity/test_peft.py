@@ -8,7 +8,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from bert.convert.__main__ import convert
-from bert.core.config import LoraConfig, OptimizerConfig
+from bert.core.config import InitConfig, LoraConfig, ModelConfig, OptimizerConfig
 from bert.labels import Head
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, variables
@@ -18,7 +18,6 @@ from bert.runs import Run
 from bert.training import checkpoint
 from bert.training.guard import UpdateGuard
 from bert.training.optimizer import Optimizer, learning
-from bert.core.config import InitConfig, ModelConfig
 from tests.parity.test_transformers import Arrays, inputs, oracle, vocabulary
 
 pytestmark = pytest.mark.parity
