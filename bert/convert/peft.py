@@ -31,16 +31,8 @@ TASKS = {
 }
 # Settings that make another function of the tensors than W + alpha / r B A, where they have a value; peft has more in
 # `*_config`. Initial values that change the base are refused, too.
-OTHERS: tuple[str, ...] = (
-    "use_dora",
-    "use_qalora",
-    "use_bdlora",
-    "lora_bias",
-    "fan_in_fan_out",
-    "alpha_pattern",
-    "rank_pattern",
-)
-OTHERS += ("layer_replication", "trainable_token_indices", "target_parameters", "alora_invocation_tokens")
+OTHERS = {"use_dora", "use_qalora", "use_bdlora", "lora_bias", "fan_in_fan_out", "alpha_pattern", "rank_pattern"}
+OTHERS |= {"layer_replication", "trainable_token_indices", "target_parameters", "alora_invocation_tokens"}
 STARTS = (True, False, "gaussian", "orthogonal", "eva")
 
 

@@ -1,4 +1,4 @@
-"""A teacher's classes, labels, tags and choices are learnt by a smaller model of any kind; a wrong teacher is refused."""
+"""A teacher's classes, labels, tags and choices are learnt by a smaller model; a wrong teacher is refused."""
 
 import shutil
 from pathlib import Path
