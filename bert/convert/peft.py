@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from bert.convert import architecture, joined, names, run
 from bert.convert.families import Family
+from bert.convert.huggingface import DTYPES
 from bert.convert.names import Form, Shape, Weight
 from bert.convert.run import Model
 from bert.core import files
@@ -33,6 +34,7 @@ TASKS = {
 # `*_config`. Initial values that change the base are refused, too.
 OTHERS = {"use_dora", "use_qalora", "use_bdlora", "lora_bias", "fan_in_fan_out", "alpha_pattern", "rank_pattern"}
 OTHERS |= {"layer_replication", "trainable_token_indices", "target_parameters", "alora_invocation_tokens"}
+MOST = 10**6  # of r and lora_alpha: larger ones are damage
 STARTS = (True, False, "gaussian", "orthogonal", "eva")
 
 
@@ -56,14 +58,17 @@ def read_model(folder: Path, head_name: str, base: Path) -> Model:
     kernels = {weight.name(form): weight for weight in names.encoder(model.config)}
     updates: dict[str, np.ndarray] = {}
     for name in sorted(name for name in tensors if re.search(r"\.lora_[AB]\.", name)):
-        module, part = re.split(r"\.(?=lora_[AB]\.)", name)
-        kernel, at = kernels.get(f"{module}.weight"), {"lora_A.weight": A, "lora_B.weight": B}.get(part)
+        module, _, part = name.rpartition(".lora_")
+        kernel, at = kernels.get(f"{module}.weight"), {"A.weight": A, "B.weight": B}.get(part)
         if kernel is None or at is None or not re.match(r"layer_\d+/.*/kernel$", kernel.ours):
             raise InputError(f"{folder / WEIGHTS}: {PREFIX}{name}: the base {base} has no such dense layer in a layer")
         ours, value = kernel.ours.removesuffix("/kernel"), np.ascontiguousarray(tensors.pop(name).T)
         shape = (kernel.shape[0], rank) if at == A else (rank, kernel.shape[1])
-        if value.shape != shape:
-            raise InputError(f"{folder / WEIGHTS}: {name} has shape {list(value.shape[::-1])}, not {list(shape[::-1])}")
+        if value.shape != shape or not np.isfinite(value).all():
+            raise InputError(
+                f"{folder / WEIGHTS}: {name} is not {list(shape[::-1])} finite numbers, as the base and r in {CONFIG} "
+                "need it; give the base of this adapter"
+            )
         updates |= {f"{ours}/{at}": value, f"{ours}/{SCALE}": np.array(scale, np.float32)}
     if not updates or any(f"{name.rsplit('/', 1)[0]}/{each}" not in updates for name in updates for each in (A, B)):
         raise InputError(f"{folder / WEIGHTS}: no pairs of lora_A and lora_B; give the folder of an adapter of LoRA")
@@ -119,7 +124,8 @@ def _family(model: Model, where: Path) -> Family:
 def _scale(fields: dict[str, Any], path: Path) -> tuple[float, int]:
     """Return alpha / r and r. Raise InputError if the adapter is another function of its tensors than LoRA's."""
     rank, alpha = fields.get("r"), fields.get("lora_alpha")
-    if fields.get("peft_type") != "LORA" or type(rank) is not int or rank < 1 or type(alpha) not in (int, float):
+    is_lora = fields.get("peft_type") == "LORA" and type(rank) is int and 0 < rank < MOST
+    if not is_lora or type(alpha) not in (int, float) or not abs(alpha) < MOST:  # type: ignore[arg-type]
         raise InputError(f"{path}: not the settings of LoRA (peft_type, r, lora_alpha)")
     wrong = [name for name in fields if (name in OTHERS or name.endswith("_config")) and fields[name]]
     wrong += ["bias"] if fields.get("bias", "none") != "none" else []
@@ -128,23 +134,24 @@ def _scale(fields: dict[str, Any], path: Path) -> tuple[float, int]:
         raise InputError(
             f"{path}: {wrong[0]} is {str(fields[wrong[0]])[:60]}, which is not supported; merge it in peft"
         )
+    rank = cast(int, rank)
     return float(cast(float, alpha)) / (rank**0.5 if fields.get("use_rslora") else rank), rank
 
 
 def _tensors(path: Path, family: Family) -> dict[str, np.ndarray]:
     """Return the tensors by their names in a model of transformers with a head."""
-    try:
-        files.check_regular(path)
-        stored = load_file(path)
-    except (SafetensorError, OSError, TypeError) as error:
-        raise InputError(f"{path}: not a complete safetensors file of float32 or float16 ({error})") from error
+    files.check_regular(path)
     found = {}
-    for name, value in stored.items():
-        inner = name.removeprefix(PREFIX)
-        if inner == name:
-            raise InputError(f"{path}: {name} does not begin with {PREFIX}; write it with save_pretrained of peft")
-        inner = f"{family.prefix}.{inner}" if inner.split(".")[0] in family.unprefixed else inner
-        found[inner] = value.astype(np.float32)
+    try:
+        with safe_open(path, framework="numpy") as opened:
+            for name in opened.keys():  # noqa: SIM118 it is not a dict
+                inner, dtype = name.removeprefix(PREFIX), opened.get_slice(name).get_dtype()
+                if inner == name or dtype not in DTYPES:
+                    raise InputError(f"{path}: {name}, {dtype}, is no tensor of an adapter; save it again with peft")
+                inner = f"{family.prefix}.{inner}" if inner.split(".")[0] in family.unprefixed else inner
+                found[inner] = opened.get_tensor(name).astype(np.float32)
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path}: not a complete safetensors file ({error}); write it again") from error
     return found
 
 

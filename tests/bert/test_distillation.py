@@ -49,23 +49,23 @@ def gradient_of(function: Callable[[tf.Tensor], tf.Tensor], x: np.ndarray) -> tu
 def test_soft_labels_and_their_gradient_are_the_published_formula() -> None:
     random = np.random.default_rng(2)
     z, taught, weights = random.normal(size=(3, 5, 7)) * 3, random.normal(size=(3, 5, 7)) * 3, random.random((3, 5))
-    given = [tf.constant(x, tf.float32) for x in (taught, weights)]
-    value, gradient = gradient_of(lambda x: losses.soft_labels(x, *given, T), z)
+    teacher, of_rows = (tf.constant(x, tf.float32) for x in (taught, weights))
+    value, gradient = gradient_of(lambda x: losses.soft_labels(x, teacher, of_rows, T), z)
     p, q = softmax(taught / T), softmax(z / T)
     assert value == pytest.approx(T**2 * (divergence(p, q).sum(axis=-1) * weights).sum(), rel=1e-5)
     np.testing.assert_allclose(gradient, T * (q - p) * weights[..., None], atol=1e-5)
 
     of_each = random.random((3, 5, 7))
-    given[1] = tf.constant(of_each, tf.float32)
-    value, gradient = gradient_of(lambda x: losses.soft_binary(x, *given, T), z)
+    of_logits = tf.constant(of_each, tf.float32)
+    value, gradient = gradient_of(lambda x: losses.soft_binary(x, teacher, of_logits, T), z)
     p, q = sigmoid(taught / T), sigmoid(z / T)
     expected = T**2 * ((divergence(p, q) + divergence(1 - p, 1 - q)) * of_each).sum()
     assert value == pytest.approx(expected, rel=1e-4)
     np.testing.assert_allclose(gradient, T * (q - p) * of_each, atol=1e-5)
 
     batch = {"start_positions": tf.zeros([5, 1], tf.int32)}
-    start, end, *of_teacher = (tf.constant(x, tf.float32) for x in (z[0], z[1], taught[0], taught[1]))
-    found = AnswerSpans(Windowing(), False).soft((start, end), tuple(of_teacher), batch, T)
+    own, of_teacher = ((tf.constant(x[0], tf.float32), tf.constant(x[1], tf.float32)) for x in (z, taught))
+    found = AnswerSpans(Windowing(), False).soft(own, of_teacher, batch, T)
     parts = [divergence(softmax(taught[n] / T), softmax(z[n] / T)).sum() for n in (0, 1)]
     assert float(found) == pytest.approx(T**2 * sum(parts) / 2, rel=1e-5)
 

@@ -89,8 +89,8 @@ def test_soft_labels_of_each_kind_have_the_weights_of_its_labels() -> None:
         z, of_teacher = random.normal(size=shape), random.normal(size=shape)
         task = kind(TaskData(task=recipe), Labels(names=names))
         assert task.described == Head(kind=task.head.name, labels=names if task.head.has_classes else ())
-        given = [tf.constant(x, tf.float32) for x in (z, of_teacher)]
-        return float(task.soft(*given, {"label": tf.constant(label)}, T)), z / T, of_teacher / T
+        logits, theirs = (tf.constant(x, tf.float32) for x in (z, of_teacher))
+        return float(task.soft(logits, theirs, {"label": tf.constant(label)}, T)), z / T, of_teacher / T
 
     for recipe in ("classify", "choose"):
         value, z, of_teacher = soft(recipe, (5, 3), np.zeros((5, 1), np.int64))

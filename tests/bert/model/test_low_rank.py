@@ -1,5 +1,7 @@
 """A low-rank update is the published formula, and at its start nothing."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,7 +14,7 @@ from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.model.initializers import Initializer
 from bert.model.low_rank import LowRankUpdate, is_learnt
 
-EVERY = ("query", "key", "value", "output", "inner", "gate", "outer")
+EVERY: tuple[Any, ...] = ("query", "key", "value", "output", "inner", "gate", "outer")
 GATED = ModelConfig(
     vocab_size=31, hidden_size=20, num_hidden_layers=3, num_attention_heads=5, intermediate_size=28, gated=True
 )

@@ -21,13 +21,14 @@ from bert.training.accumulation import shapes
 from bert.training.communicator import Communicator
 from bert.training.optimizer import Optimizer, learning
 from bert.training.step import Step
+from bert.training.task import Task
 from tests.training import ROOT
 
 PLAIN = PrecisionConfig()
 Update = tuple[dict[str, np.ndarray], dict[str, float]]
 
 
-def step_of(task: Pretraining, comm: Communicator | None = None, precision: PrecisionConfig = PLAIN) -> Step:
+def step_of(task: Task, comm: Communicator | None = None, precision: PrecisionConfig = PLAIN) -> Step:
     optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
     return Step(task, optimizer, comm or Communicator(), precision, RunConfig(seed=4))
 
