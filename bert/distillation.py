@@ -92,13 +92,15 @@ def load(
             f"{student.vocab_size}; give a teacher with the same vocabulary"
         )
     run.load(module)
-    on_rank_zero(lambda: _check_same(run, directory), comm)
+    on_rank_zero(lambda: _is_same(run, directory), comm)
     return {ENTRY: run.weights}
 
 
-def _check_same(run: Run, directory: Path) -> None:
+def _is_same(run: Run, directory: Path) -> bool:
+    """Return True. Raise UsageError if the student's run was begun with other weights of the teacher."""
     if checkpoint.steps(directory) and labels.settings(directory).get(ENTRY) not in (None, run.weights):
         raise UsageError(
             f"{directory}: was begun with a teacher of other weights than {run.path} has now; give that teacher, or "
             "another --run.directory"
         )
+    return True
