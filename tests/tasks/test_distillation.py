@@ -58,17 +58,8 @@ def test_a_student_agrees_with_its_teacher_without_labels_and_resumes_to_the_sam
     same_bits(weights(run, last), weights(parts, last))
     assert not any(value.shape == (24, 24) for value in weights(run, last).values())  # none of the teacher's
     other = fine_tune(folder, "classify", tmp_path / "other", "--run.steps", "2")
-    with pytest.raises(UsageError, match=r"distill\.teacher was"):
+    with pytest.raises(UsageError, match="was begun with a teacher of other weights"):
         taught(folder, other, parts, *more)
-    shutil.rmtree(parts / "checkpoints" / checkpoints(parts)[-1])
-    moved = shutil.move(teacher, tmp_path / "teacher")
-    try:
-        shutil.copytree(other, teacher)
-        with pytest.raises(UsageError, match="was begun with a teacher of other weights"):
-            taught(folder, teacher, parts, *more)
-    finally:
-        shutil.rmtree(teacher)
-        shutil.move(moved, teacher)
 
 
 def test_a_teacher_of_another_task_is_refused(folder: Path, tmp_path: Path) -> None:  # noqa: F811

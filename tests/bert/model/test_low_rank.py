@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.core.config import LoraConfig, ModelConfig
+from bert.core.config import LoraConfig, ModelConfig, ParallelConfig
+from bert.model import cost
 from bert.model.cost import low_rank_parameters
 from bert.model.dense import Dense
 from bert.model.dropout import DropoutRng
@@ -48,4 +49,8 @@ def test_an_encoder_with_new_updates_has_the_bits_of_the_one_without(dtype: tf.D
     assert before.tobytes() == encoder(tokens, mode).numpy().tobytes()
     learnt = {name: variable for name, variable in variables(encoder).items() if is_learnt(name)}
     assert {name.split("/")[0] for name in learnt} == {"layer_1", "layer_2"} and len(learnt) == 2 * 2 * len(EVERY)
-    assert sum(variable.shape.num_elements() for variable in learnt.values()) == low_rank_parameters(GATED, lora, 1)
+    count = sum(variable.shape.num_elements() for variable in learnt.values())
+    assert count == low_rank_parameters(GATED, lora, 1)
+    every, heads = cost.parameters(GATED), cost.parameters(GATED) - cost.encoder_parameters(GATED)
+    weights, learning = 4 * (every + count), heads + count  # a gradient and two moments of what learns
+    assert cost.state_bytes(GATED, 1, ParallelConfig(), count) == weights + 12 * learning
