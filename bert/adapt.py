@@ -188,19 +188,17 @@ def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
 
 def _weights(folder: Path, rows: int) -> tuple[dict[str, np.ndarray], list[str]]:
     """Return the weights of a checkpoint, and the names of what belongs to its training. rows: as the model says."""
-    import tensorflow as tf
-
     from bert.training import checkpoint
 
-    reader = tf.train.load_checkpoint(str(folder / checkpoint.BUNDLE))
-    shapes = reader.get_variable_to_shape_map()
+    stored = checkpoint.Stored(folder)
+    shapes = stored.shapes
     for name in (EMBEDDING, *BIASES):
         if shapes.get(name, [rows])[0] != rows:
             raise InputError(f"{folder}: {name} has shape {shapes[name]}, but vocab_size is {rows}")
     if EMBEDDING not in shapes:
         raise InputError(f"{folder}: no variable {EMBEDDING}; give the run directory of a model")
     ignored = sorted(name for name in shapes if name.split("/")[0] in checkpoint.STATE)
-    return {name: reader.get_tensor(name) for name in sorted(shapes.keys() - set(ignored))}, ignored
+    return {name: stored.get(name) for name in sorted(shapes.keys() - set(ignored))}, ignored
 
 
 def _print_left_out(choice: Choice) -> None:

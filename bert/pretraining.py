@@ -6,17 +6,18 @@ import gc
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
-from bert import recipes
+from bert import distillation, recipes
 from bert.causal.task import CausalLM
 from bert.core import ending, object_store
 from bert.core.config import ModelConfig, PretrainConfig
 from bert.core.errors import InputError, Stopped, UsageError
 from bert.core.stopping import stops
 from bert.hardware.devices import Device
-from bert.heads import GENERATOR, REPLACED_TOKEN
+from bert.heads import GENERATOR, MASKED_LM, REPLACED_TOKEN
 from bert.model import cost, heads, losses
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.parts import WHOLE, Parts
@@ -88,12 +89,36 @@ class Pretraining:
 
     def measure(self, batch: Batch, mode: Mode) -> dict[str, losses.Measure]:
         """Return the summed losses and the numbers of correct predictions."""
-        words, pair = self.module(batch, mode)
+        return self.measured(self.module(batch, mode), batch)
+
+    def measured(self, outputs: tuple[tf.Tensor, tf.Tensor | None], batch: Batch) -> dict[str, losses.Measure]:
+        """Do the same, of the logits."""
+        words, pair = outputs
         labels = batch["next_sentence_labels"][:, 0]
         measures = {"mlm": self.module.masked_lm.measure(words, batch["masked_lm_ids"], batch["masked_lm_weights"])}
         if pair is not None:
             measures[self.pairs] = losses.classification(pair, tf.zeros(2), labels, tf.ones_like(labels, tf.float32))
         return measures
+
+    def soft(
+        self, outputs: tuple[tf.Tensor, Any], taught: tf.Tensor, batch: Batch, temperature: float
+    ) -> dict[str, tf.Tensor]:
+        """Return the summed loss of masked words with a teacher's scores [B, P, V] as labels."""
+        head = self.module.masked_lm
+        scores = (tf.cast(outputs[0], tf.float32) + head.biases())[..., : head.vocab_size]
+        return {"mlm": losses.soft_labels(scores, taught, batch["masked_lm_weights"], temperature)}
+
+
+class WordTeacher(PretrainingModel):
+    """A trained model of masked words that gives its scores of the vocabulary, biases included."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config, seed=0, pairs="none")
+
+    def __call__(self, batch: Batch, mode: Mode) -> tf.Tensor:
+        """Return the scores of the masked positions [B, P, V], float32."""
+        words, _ = super().__call__(batch, mode)
+        return (tf.cast(words, tf.float32) + self.masked_lm.biases())[..., : self.masked_lm.vocab_size]
 
 
 class ReplacedTokens:
@@ -263,8 +288,11 @@ def train(phase: Phase, comm: Communicator, recipe: str) -> None:
             comm,
         )
     preflight.before_weights(config, comm)
+    task, taught = task_for(config, data, comm.parts), dict[str, str]()
+    if config.distill.teacher:
+        task, taught = with_teacher(task, config, _vocab(phase), comm)
     training = loop.Training(
-        task=task_for(config, data, comm.parts),
+        task=task,
         config=config,
         comm=comm,
         data=data,
@@ -272,9 +300,26 @@ def train(phase: Phase, comm: Communicator, recipe: str) -> None:
         vocab=_vocab(phase),
         start_from=config.init.source,
         new_heads=() if config.generator is None else (REPLACED_TOKEN, GENERATOR),
-        entries={"recipe": recipe},
+        entries={"recipe": recipe, **taught},
     )
     loop.train(training)
+
+
+def with_teacher(task: Task, config: PretrainConfig, vocab: Path, comm: Communicator) -> tuple[Task, dict[str, str]]:
+    """Return the task with soft labels of the run's teacher, and what config.json says of it.
+
+    Raise as `distillation.opened` and `distillation.load` do, UsageError for models that have no masked words.
+    """
+    run = distillation.opened(config.distill, config.parallel)
+    assert run is not None, "it is given"
+    if not isinstance(task, Pretraining) or run.config.causal or not run.has(MASKED_LM):
+        raise UsageError(
+            f"--distill.teacher {run.path}: the model and its teacher must predict masked words; give a run of "
+            "bert.pretrain or an import with that head"
+        )
+    teacher = WordTeacher(dataclasses.replace(run.config, vocab_multiple=1))
+    entry = distillation.load(run, teacher, vocab, config.model, config.run.path, comm)
+    return distillation.Distilled(task, teacher, config.distill), entry
 
 
 def _folder(phase: Phase) -> Path:

@@ -817,6 +817,6 @@ def with_architectures(phases: Sequence[Phase], begun: Callable[[Path], bool] = 
         elif completed:
             model = model.with_architecture(completed[-1].config.model, completed[-1].name, flagged)
         elif isinstance(start, Path):
-            model = model.of_weights(start, flagged)
+            model = model.of_weights(start, flagged, layers=config.init.layers)
         completed.append(replace(part, config=replace(config, model=model)))
     return completed

@@ -80,8 +80,7 @@ class Run:
     def has(self, head: str) -> bool:
         """Return whether the checkpoint has variables of a head. Raise as `checkpoint.to_use` does."""
         folder = checkpoint.to_use(self.path)
-        stored = tf.train.load_checkpoint(str(folder / checkpoint.BUNDLE)).get_variable_to_shape_map()
-        return any(name.startswith(f"{head}/") for name in stored)
+        return any(name.startswith(f"{head}/") for name in checkpoint.Stored(folder).shapes)
 
     def load(self, *modules: tf.Module) -> None:
         """Assign the weights to the variables of `modules`. Raise as `checkpoint.load_weights` does."""

@@ -41,6 +41,18 @@ class AnswerSpans(Kind):
         """Return the summed loss and the number of correct answers."""
         return losses.span(*logits, batch["start_positions"][:, 0], batch["end_positions"][:, 0])
 
+    def soft(
+        self,
+        logits: tuple[tf.Tensor, tf.Tensor],
+        taught: tuple[tf.Tensor, tf.Tensor],
+        batch: Batch,
+        temperature: float,
+    ) -> tf.Tensor:
+        """Return the summed loss of a batch with a teacher's logits as labels: the mean of first and last token."""
+        ones = tf.ones_like(batch["start_positions"][:, 0], tf.float32)
+        each = [losses.soft_labels(own, of, ones, temperature) for own, of in zip(logits, taught, strict=True)]
+        return (each[0] + each[1]) / 2
+
 
 def load(run: Path | Run, compute: Compute = "float32", engine: Engine = "tensorflow") -> FineTuned[AnswerSpans]:
     """Load the newest checkpoint of a `squad.train` run, or an imported model, which gets default windows.

@@ -61,6 +61,10 @@ class Kind(abc.ABC):
     def measure(self, logits: Any, batch: Batch) -> losses.Measure:
         """Return the summed loss of a batch and the number of right answers."""
 
+    def soft(self, logits: Any, taught: Any, batch: Batch, temperature: float) -> tf.Tensor:
+        """Return the summed loss of a batch with a teacher's logits as labels, in the weights of `measure`."""
+        return losses.soft_labels(logits, taught, self.weights(batch), temperature)
+
 
 class StoredKind(Kind):
     """A kind of task whose examples `tasks.datasets` reads, to be written as records."""

@@ -51,6 +51,10 @@ class MultiLabel(OfTexts):
         labels = tf.maximum(batch["label"], 0.0)
         return losses.binary(logits, labels, self.weights(batch), tf.constant(self._positive, tf.float32))
 
+    def soft(self, logits: tf.Tensor, taught: tf.Tensor, batch: Batch, temperature: float) -> tf.Tensor:
+        """Return the summed loss of a batch with a teacher's logits as labels."""
+        return losses.soft_binary(logits, taught, self.weights(batch), temperature)
+
     @property
     def _positive(self) -> tuple[float, ...]:
         return self.labels.weights or (1.0,) * self.labels.outputs

@@ -1,13 +1,14 @@
 """Fine-tuning of every kind: the objective, the development set, and what one command does for all tasks."""
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
+from bert import distillation
 from bert.core import ending, paths
 from bert.core.config import BatchConfig, FineTuneConfig, ModelConfig
 from bert.core.errors import UsageError
@@ -47,7 +48,15 @@ class Objective:
 
     def measure(self, batch: Batch, mode: Mode) -> dict[str, losses.Measure]:
         """Return the summed loss and the number of right answers."""
-        return {self.kind.objective: self.kind.measure(self.module(batch, mode), batch)}
+        return self.measured(self.module(batch, mode), batch)
+
+    def measured(self, outputs: Any, batch: Batch) -> dict[str, losses.Measure]:
+        """Do the same, of the logits."""
+        return {self.kind.objective: self.kind.measure(outputs, batch)}
+
+    def soft(self, outputs: Any, taught: Any, batch: Batch, temperature: float) -> dict[str, tf.Tensor]:
+        """Return the summed loss with a teacher's logits as labels."""
+        return {self.kind.objective: self.kind.soft(outputs, taught, batch, temperature)}
 
     def predict(self, batch: Batch, mode: Mode) -> dict[str, tf.Tensor]:
         """Return the logits, by the names of the head's outputs."""
@@ -121,9 +130,13 @@ def fine_tune(
     run = fine_tuning.resolve(prepared.config, paths.workdir() / command / recipe, model, len(data), comm)
     mirror.take_up(run.run.path, comm)
     loop.tell(run.batch.change(config.batch), comm)
-    preflight.before_weights(run, comm)
+    preflight.before_weights(run, comm, run.lora)
+    task = prepared.objective(kind, model, run.run.seed, comm.parts)
+    if run.lora.rank:
+        task.module.encoder.adapt(run.lora, run.run.seed, run.init.frozen_layers)
+    made, taught = with_teacher(prepared, task, run, vocab, comm) if run.distill.teacher else (task, {})
     training = loop.Training(
-        task=prepared.objective(kind, model, run.run.seed, comm.parts),
+        task=made,
         config=run,
         comm=comm,
         data=data,
@@ -131,17 +144,42 @@ def fine_tune(
         vocab=vocab,
         start_from=run.init.source,
         new_heads=("pooler", MASKED_LM, kind.head.name),
-        entries={"recipe": recipe} | prepared.entries,
+        entries={"recipe": recipe, **prepared.entries, **taught},
     )
     loop.train(training)
     if finish := prepared.finish:
         on_rank_zero(lambda: finish(run.run.path), comm)
         on_rank_zero(lambda: mirror.send(run.run.path), comm)
     if comm.rank == 0:
-        made = f"{checkpoint.newest(run.run.path):,} updates"
+        updates = f"{checkpoint.newest(run.run.path):,} updates"
         then = ("python", "-m", prepared.predict or f"{command}.predict", "--model", run.run.path, *prepared.then)
-        ending.tell(run.run.path, made, *then)
+        ending.tell(run.run.path, updates, *then)
     return run.run.path
+
+
+def with_teacher(
+    prepared: Prepared[C], task: Objective, run: FineTuneConfig, vocab: Path, comm: Communicator
+) -> tuple[distillation.Distilled, Mapping[str, str]]:
+    """Return the task with soft labels of the teacher of the run, and what config.json says of it.
+
+    Raise as `distillation.opened` and `distillation.load` do, UsageError for a teacher of another task.
+    """
+    kind, opened = prepared.kind, distillation.opened(run.distill, run.parallel)
+    assert opened is not None, "it is given"
+    if prepared.objective is not Objective or kind.described.regression:
+        raise UsageError("distill.teacher needs classes, which numbers and embeddings do not have; leave it out")
+    if opened.head != kind.described:
+        has, needed = (
+            f"{head.kind} {head.listed()}".strip() if head else "no head" for head in (opened.head, kind.described)
+        )
+        raise UsageError(f"--distill.teacher {opened.path}: has {has}, but the data are for {needed}; in this order")
+    if (longest := opened.config.max_position_embeddings) < kind.length:
+        raise UsageError(
+            f"--distill.teacher {opened.path}: has {longest} positions, fewer than the {kind.length} tokens of an input"
+        )
+    teacher = kind.model(opened.config, seed=0)
+    entry = distillation.load(opened, teacher, vocab, run.model, run.run.path, comm)
+    return distillation.Distilled(task, teacher, run.distill), entry
 
 
 def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communicator) -> Prepared[TaskConfig]:

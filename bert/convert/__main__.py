@@ -4,13 +4,14 @@
     python -m bert.convert import google FOLDER RUN         # bert_config.json, bert_model.ckpt.*, vocab.txt
     python -m bert.convert export huggingface RUN FOLDER
     python -m bert.convert export google RUN FOLDER
+    python -m bert.convert import peft ADAPTER RUN --base BASE_RUN    # and export peft RUN ADAPTER
 
 Hugging Face's folders are those of BERT, MegatronBert, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA and GPT-2,
-and of sentence-transformers. An import creates a run directory. It can be given to --init.checkpoint of the training
-commands, to bert.encode and, if it has a head for it, to squad.predict or bert.export. An export writes the newest
-checkpoint of a run. Values are copied exactly, and the names of classes are kept; --labels gives an import the names
-that its source does not have. Tensors that the model does not need, such as optimizer state, are reported and ignored.
-A missing tensor, an unknown tensor or a wrong shape is an error.
+and of sentence-transformers; peft's are adapters of LoRA. An import creates a run directory. It can be given to
+--init.checkpoint of the training commands, to bert.encode and, if it has a head for it, to squad.predict or
+bert.export. An export writes the newest checkpoint of a run. Values are copied exactly, and the names of classes are
+kept; --labels gives an import the names that its source does not have. Tensors that the model does not need, such as
+optimizer state, are reported and ignored. A missing tensor, an unknown tensor or a wrong shape is an error.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Options:
 
     direction: cli.Positional[Literal["import", "export"]]
     """import makes a run directory, export reads one"""
-    format: cli.Positional[Literal["google", "huggingface"]]
-    """the format of the other folder"""
+    format: cli.Positional[Literal["google", "huggingface", "peft"]]
+    """the format of the other folder; peft: the low-rank updates of LoRA and the heads, without the model's weights"""
     source: cli.Positional[Path]
     """folder to read"""
     target: cli.Positional[Path]
@@ -45,30 +46,40 @@ class Options:
     head: Literal["auto", "none", "classifier", "multilabel", "choice", "tags"] = names.AUTO
     """import from huggingface: what the tensors `classifier` are, where config.json does not say it; none imports the
     encoder alone and names what is left aside"""
+    base: Path | None = None
+    """import from peft: the run directory of the model that the adapter was trained on"""
 
     def __post_init__(self) -> None:
+        if (self.base is not None) != ((self.direction, self.format) == ("import", "peft")):
+            raise UsageError("--base RUN is what an import from peft needs, and nothing else")
         if self.labels and self.direction == "export":
             raise UsageError("--labels has no effect on an export, which has the names of the run; leave it out")
-        if self.head != names.AUTO and (self.direction, self.format) != ("import", "huggingface"):
-            raise UsageError("--head is for an import from huggingface; leave it out")
+        if self.head != names.AUTO and (self.direction == "export" or self.format == "google"):
+            raise UsageError("--head is for an import from huggingface or peft; leave it out")
 
 
 def convert(
-    direction: str, form: str, source: Path, target: Path, labels: tuple[str, ...] = (), head: str = names.AUTO
+    direction: str,
+    form: str,
+    source: Path,
+    target: Path,
+    labels: tuple[str, ...] = (),
+    head: str = names.AUTO,
+    base: Path | None = None,
 ) -> None:
     """Create the folder `target` from `source`, complete or not at all.
 
     direction: "import" or "export". labels: names of the classes of an import, instead of those of the source. head:
-    what `classifier` is in an import from transformers.
+    what `classifier` is in an import from transformers. base: the run that an import from peft belongs to.
     """
-    from bert.convert import google, huggingface, run
+    from bert.convert import google, huggingface, peft, run
 
-    formats = {"google": google, "huggingface": huggingface}
+    formats = {"google": google, "huggingface": huggingface, "peft": peft}
     more = {} if head == names.AUTO else {"head": head}
     reader, writer = (run, formats[form]) if direction == "export" else (formats[form], run)
 
     def make(partial: Path) -> outputs.StageResult:
-        model: Model = reader.read_model(source, *more.values())
+        model: Model = reader.read_model(source, *([head, base] if base else more.values()))
         model = run.named(model, labels) if labels else model
         writer.write_model(model, partial)
         _print_summary(model, direction, f"{direction} {form}: {target}")
@@ -76,7 +87,7 @@ def convert(
 
     # The names of the heads are part of the key: a later version may know more of them.
     parameters = {"source": source.name, "heads": names.HEAD_NAMES, "labels": labels} | more
-    inputs = reader.input_files(source)
+    inputs = reader.input_files(source) + (run.input_files(base) if base else [])
     outputs.build(target, stage=f"{direction} {form}", parameters=parameters, inputs=inputs, make=make)
 
 
@@ -96,7 +107,9 @@ def main(argv: list[str]) -> None:
     from bert.hardware import devices
 
     devices.hide_gpus()  # nothing is computed
-    convert(options.direction, options.format, options.source, options.target, options.labels, options.head)
+    convert(
+        options.direction, options.format, options.source, options.target, options.labels, options.head, options.base
+    )
     heads = "--init.checkpoint", options.target, "--data.train", "FILE"
     then = ("python", "-m", "tasks.train", "RECIPE", *heads) if options.direction == "import" else ()
     ending.tell(options.target, "", *then)

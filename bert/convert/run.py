@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import tensorflow as tf
 
 from bert import labels
 from bert.convert import architecture, families, names
@@ -48,6 +47,8 @@ class Model:
     """by which texts become words of the vocabulary"""
     match: Match = NOTHING
     values: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    updates: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """variables of low-rank updates: of a run, which are in `values` already, or to be written beside those"""
     settings: dict[str, Any]
     """config.json of the run"""
     head: Head | None = None
@@ -122,11 +123,11 @@ def read_model(run: Path) -> Model:
         if (ours := getattr(config, key)) != value:
             path = run / "bert_config.json"
             raise InputError(f"{path}: {key} is {ours!r}; the other formats have only {value!r}")
-    reader = tf.train.load_checkpoint(str(folder / checkpoint.BUNDLE))
-    shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+    stored = checkpoint.Stored(folder)
+    shapes = {name: tuple(shape) for name, shape in stored.shapes.items()}
     checkpoint.check_depth(folder, config.num_hidden_layers, shapes)
     match = names.match(config, "ours", shapes, folder, IGNORED)
-    values = gather(match, "ours", reader.get_tensor, folder)
+    values = gather(match, "ours", stored.get, folder)
     longer = [dataclasses.asdict(change) for change in length.changes(run)]
     settings = labels.settings(run) | ({"longer": longer} if longer else {})
     head = architecture.head(match.heads, settings, names.class_count("ours", shapes), run / "config.json")
@@ -134,6 +135,7 @@ def read_model(run: Path) -> Model:
         without_weights(run, config, settings, head),
         match=match,
         values=values,
+        updates=stored.updates(),
         scores=_last_lines(run / "metrics.jsonl", int(folder.name.removeprefix("step-"))),
         best=selection.read(run),
         records=_records(settings),
@@ -202,7 +204,7 @@ def write_model(model: Model, folder: Path) -> None:
     files.write_json(folder / "config.json", model.settings | about | (model.head.entries() if model.head else {}))
     model.config.save(folder / "bert_config.json")
     write_vocab(model, folder)
-    checkpoint.save(folder, 0, model.values, keep=1)
+    checkpoint.save(folder, 0, model.values | model.updates, keep=1)
 
 
 def named(model: Model, labels: tuple[str, ...]) -> Model:

@@ -173,10 +173,24 @@ class ModelConfig:
             raise InputError(f"{path}: not a BERT configuration ({error})") from error
 
     def of_weights(
-        self, run: Path, flagged: Collection[str] = (), own: Collection[str] = RUN_SETTINGS
+        self,
+        run: Path,
+        flagged: Collection[str] = (),
+        own: Collection[str] = RUN_SETTINGS,
+        layers: tuple[int, ...] = (),
     ) -> "ModelConfig":
-        """Return the architecture of a trained model, as `with_architecture` has it. run: its folder."""
-        return self.with_architecture(ModelConfig.load(run / "bert_config.json"), str(run), flagged, own)
+        """Return the architecture of a trained model, as `with_architecture` has it. run: its folder.
+
+        layers: those that are taken of it; none: all. Raise UsageError also if it does not have one of them.
+        """
+        trained = ModelConfig.load(run / "bert_config.json")
+        if layers:
+            _require(
+                max(layers) < trained.num_hidden_layers,
+                f"--init.layers {max(layers)}: {run} has the layers 0 to {trained.num_hidden_layers - 1}; give these",
+            )
+            trained = dataclasses.replace(trained, num_hidden_layers=len(layers))
+        return self.with_architecture(trained, str(run), flagged, own)
 
     def with_architecture(
         self,
@@ -583,17 +597,37 @@ class InitConfig:
     step: CountOrNone = 0
     """update of that run after which this one goes on as that one would have: with its optimizer, samples and update
     numbers; only the learning rate after it may be another. 0: a new run from its weights"""
+    layers: tuple[Annotated[int, Range(0, 999)], ...] = ()
+    """layers to take from the checkpoint, from 0, as all layers of a smaller model, such as 0 2 4; default: all"""
     frozen_layers: CountOrNone = 0
     """number of layers that keep their initial weights, and so do the embeddings; 0: all weights learn"""
+    frozen_encoder: bool = False
+    """keep the initial weights of the whole encoder: only the heads learn"""
 
     def __post_init__(self) -> None:
         ranges.check(self, "init.")
 
+        _require(not self.layers or self.source is not None, "init.layers are those of --init.checkpoint RUN; give one")
+
     @property
     def source(self) -> Path | None:
         """Return the run directory that gives the initial weights, or None if they are random."""
-        assert self.checkpoint is not None, "the command checks that it is given"
         return self.checkpoint if isinstance(self.checkpoint, Path) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillConfig:
+    """Distillation (Hinton et al. 2015): the outputs of a trained model as soft labels."""
+
+    teacher: Stored[Path | None] = None
+    """run directory of a teacher, whose probabilities the model learns beside the labels; none: no distillation"""
+    temperature: Annotated[float, Range(0, 1000, above=True)] = 2.0
+    """logits of both are divided by it before the softmax; higher ones show more of what the teacher thinks unlikely"""
+    weight: Share = 0.5
+    """share w of the teacher in the loss (1 - w) L + w T^2 KL, where L is the usual loss and T the temperature"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self, "distill.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -616,6 +650,8 @@ class TrainConfig:
     """time"""
     init: InitConfig = InitConfig()
     """initial weights"""
+    distill: DistillConfig = DistillConfig()
+    """soft labels"""
 
     def __post_init__(self) -> None:
         first, end = self.optimizer.first_step, self.optimizer.decay_steps
@@ -714,11 +750,29 @@ class EpochConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoraConfig:
+    """Low-rank updates (Hu et al. 2021): in the encoder they alone learn, and the heads."""
+
+    rank: Annotated[int, Range(0, 4096)] = 0
+    """LoRA: add a product of two matrices of this rank to each target's kernel; in the encoder only these learn, beside
+    the heads; 0: no LoRA"""
+    alpha: Annotated[float, Range(0, 1e6, above=True)] = 16.0
+    """the product is multiplied by alpha / rank"""
+    targets: tuple[Literal["query", "key", "value", "output", "inner", "gate", "outer"], ...] = ("query", "value")
+    """dense layers of each encoder layer: four of the attention, and those of the feed-forward layer"""
+
+    def __post_init__(self) -> None:
+        ranges.check(self, "lora.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class FineTuneConfig(TrainConfig):
     """A fine-tuning run; `model` is used only if no checkpoint gives the architecture."""
 
     length: EpochConfig = EpochConfig()
     """length of the run"""
+    lora: LoraConfig = LoraConfig()
+    """low-rank updates"""
     init: StartConfig = StartConfig()
     """initial weights"""
 

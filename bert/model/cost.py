@@ -6,7 +6,7 @@ model; None if there is none.
 
 import dataclasses
 
-from bert.core.config import ModelConfig, ObjectiveConfig, ParallelConfig, PretrainConfig
+from bert.core.config import LoraConfig, ModelConfig, ObjectiveConfig, ParallelConfig, PretrainConfig
 
 CHUNK_BYTES = 1 << 27  # of the float32 scores of the vocabulary that a causal model computes at once
 BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
@@ -85,15 +85,32 @@ def exposed_share(model: ModelConfig, parallel: ParallelConfig, generator: Model
     return min(1.0, embeddings_share(model, parallel.tensor, generator) + parallel.bucket_bytes(gradients) / gradients)
 
 
+def low_rank_parameters(model: ModelConfig, lora: LoraConfig, first_layer: int = 0) -> int:
+    """Return the number of parameters of LoRA's matrices in the layers from `first_layer` on."""
+    width, inner = model.hidden_size, model.intermediate_size
+    targets = {name for name in lora.targets if name != "gate" or model.gated}
+    sizes = sum(width + (width if name in ("query", "key", "value", "output") else inner) for name in targets)
+    return lora.rank * sizes * (model.num_hidden_layers - first_layer)
+
+
 def state_bytes(
-    model: ModelConfig, replicas: int, parallel: ParallelConfig, generator: ModelConfig | None = None
+    model: ModelConfig,
+    replicas: int,
+    parallel: ParallelConfig,
+    generator: ModelConfig | None = None,
+    in_encoder: int | None = None,
 ) -> int:
     """Return the bytes of weights, accumulated gradients and moments on each rank.
 
-    The model may be in parts, and its replicas may divide the moments.
+    The model may be in parts, and its replicas may divide the moments. in_encoder: number of parameters that learn in
+    the encoder, or for it, if it is frozen itself; None: all its own.
     """
     count = local_parameters(model, parallel.tensor, generator)
-    return 8 * count + 8 * count // (replicas if parallel.shard_optimizer else 1)
+    learning = count
+    if in_encoder is not None:
+        learning = parameters(model) - encoder_parameters(model) + in_encoder
+        count += in_encoder
+    return 4 * count + 4 * learning + 8 * learning // (replicas if parallel.shard_optimizer else 1)
 
 
 def update_bytes(

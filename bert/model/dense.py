@@ -13,16 +13,23 @@ import tensorflow as tf
 from bert.model import fused_ops
 from bert.model.fused_ops import converted_product, copies, product
 from bert.model.initializers import Initializer
+from bert.model.low_rank import LowRankUpdate
 from bert.model.parts import Parts
 
 
 class Dense(tf.Module):
-    """y = x W + b; without a bias b is a constant zero."""
+    """y = x W + b; without a bias b is a constant zero. LoRA gives it a low-rank `update`, which W then includes."""
 
     def __init__(self, init: Initializer, name: str, inputs: int, outputs: int, biased: bool = True) -> None:
         super().__init__()
-        self.kernel = init.normal(f"{name}/kernel", inputs, outputs)
-        self.bias = init.constant(f"{name}/bias", 0.0, outputs) if biased else tf.zeros([self.kernel.shape[1]])
+        self.weight = init.normal(f"{name}/kernel", inputs, outputs)
+        self.bias = init.constant(f"{name}/bias", 0.0, outputs) if biased else tf.zeros([self.weight.shape[1]])
+        self.update: LowRankUpdate | None = None
+
+    @property
+    def kernel(self) -> tf.Variable:
+        """W [inputs, outputs]: the variable itself, or its sum with the update, a tensor."""
+        return self.weight if self.update is None else self.weight + self.update()
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:  # [M, inputs] -> [M, outputs] float32
         return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)

@@ -171,3 +171,23 @@ def span(start_logits: tf.Tensor, end_logits: tf.Tensor, starts: tf.Tensor, ends
         tf.argmax(end_logits, -1, tf.int32), ends
     )
     return Measure(tf.reduce_sum(losses[0] + losses[1]) / 2, tf.reduce_sum(tf.cast(correct, tf.float32)))
+
+
+def soft_labels(logits: tf.Tensor, taught: tf.Tensor, weights: tf.Tensor, temperature: float) -> tf.Tensor:
+    """Return the sum over rows of T^2 KL(softmax(taught / T) || softmax(logits / T)) (Hinton et al. 2015), weighted.
+
+    logits, taught: [..., C] of any type. weights: [...]. The factor T^2 keeps the gradient of the size that it has at
+    T = 1.
+    """
+    own, theirs = (tf.nn.log_softmax(tf.cast(x, tf.float32) / temperature) for x in (logits, taught))
+    divergence = tf.reduce_sum(tf.exp(theirs) * (theirs - own), axis=-1)
+    return temperature**2 * tf.reduce_sum(divergence * weights)
+
+
+def soft_binary(logits: tf.Tensor, taught: tf.Tensor, weights: tf.Tensor, temperature: float) -> tf.Tensor:
+    """Return the same sum where each logit is of a probability of its own, its sigmoid; all are [..., C]."""
+    own, theirs = logits / temperature, taught / temperature
+    probabilities = tf.sigmoid(theirs)
+    divergence = tf.nn.sigmoid_cross_entropy_with_logits(probabilities, own)
+    divergence -= tf.nn.sigmoid_cross_entropy_with_logits(probabilities, theirs)
+    return temperature**2 * tf.reduce_sum(divergence * weights)

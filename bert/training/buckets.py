@@ -66,6 +66,11 @@ def bucket_by_bucket(
         yield from zip(places, collective(number, [tensors[place] for place in places]), strict=True)
 
 
+def in_encoder(name: str) -> bool:
+    """Return whether a variable of this name belongs to the encoder, not to a head or to the state of training."""
+    return depth(name) < float("inf") or name.startswith("final/")
+
+
 def depth(name: str) -> float:
     """Return how deep in the model a variable is: 0 for the embeddings, 1 for layer 0, ..., infinity for the heads."""
     if name.startswith("embeddings/"):

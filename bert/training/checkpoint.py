@@ -13,17 +13,20 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
 import tensorflow as tf
 
 from bert import heads
 from bert.core import files, manifest, outputs
 from bert.core.errors import InputError, IntegrityError, ResourceError, UsageError
 from bert.core.manifest import Manifest
+from bert.model import low_rank
 from bert.training import description, selection
+from bert.training.buckets import in_encoder
 from bert.training.division import DividedVariable, State, bundle
 
 STAGE, BUNDLE = "checkpoint", "variables"
@@ -32,6 +35,7 @@ HIDDEN = re.compile(r"\.step-\d+\.(partial|parts|old|lock)")  # the last two: of
 DESCRIPTION = "description"  # in a manifest: the hashes of the files that describe the run
 STATE = ("adam_m", "adam_v", "applied", "guard", "loss_scale", "spikes", "run")  # of training: first parts of names
 ENCODER = re.compile(r"embeddings|layer_([0-9]+)|final")  # first parts of names
+PARTS = (low_rank.A, low_rank.B, low_rank.SCALE)  # of a low-rank update: last parts of names
 MAX_LISTED = 4  # names in a message
 GLOB_CHARACTERS = set("*?[\\")  # TensorFlow writes to the path itself, but reads it as a pattern
 
@@ -315,17 +319,18 @@ def verified(run: Path, step: int) -> Path:
     return folders[step]
 
 
-def load_weights(run: Path, variables: State, new_heads: tuple[str, ...] = ()) -> Path:
+def load_weights(run: Path, variables: State, new_heads: tuple[str, ...] = (), layers: Sequence[int] = ()) -> Path:
     """Assign the checkpoint of another run that is to be used to `variables`; return the checkpoint's folder.
 
     That is the one which `best.json` names or, without that file, the newest.
 
     A head in `new_heads` keeps its values if the checkpoint has no variable of it; it is then reported on stderr. The
-    state of training, and heads of which `variables` has nothing, may remain in the checkpoint. Raise InputError if the
+    state of training, and heads of which `variables` has nothing, may remain in the checkpoint. layers: as `Stored` has
+    it. Raise InputError if the
     run has no checkpoint, lacks another variable, or has one of another shape or one more; IntegrityError if a file
     that describes the run has changed; UsageError if TensorFlow cannot read its path.
     """
-    return _read_to_use(run, lambda folder: _assign_with_new_heads(folder, variables, new_heads))
+    return _read_to_use(run, lambda folder: _assign_with_new_heads(folder, variables, new_heads, layers))
 
 
 def to_use(run: Path) -> Path:
@@ -391,19 +396,77 @@ def _manifest(folder: Path) -> Manifest:
     return stored
 
 
-def _assign_with_new_heads(folder: Path, variables: State, new_heads: tuple[str, ...]) -> None:
-    shapes = tf.train.load_checkpoint(str(folder / BUNDLE)).get_variable_to_shape_map()
+class Stored:
+    """The variables of a checkpoint as a model has them: low-rank updates are added to their kernels (W + scale A B).
+
+    So nothing that reads a model's weights knows of these updates.
+    """
+
+    def __init__(self, folder: Path, merged: bool = True, layers: Sequence[int] = ()) -> None:
+        """merged: whether to add the updates; otherwise their variables are there, as training resumes from them.
+
+        layers: those that a smaller model takes, as its layers 0, 1, ...; none: all.
+        """
+        self._reader = tf.train.load_checkpoint(str(folder / BUNDLE))
+        stored: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
+        self._names = _renumbered(stored, layers)  # names of variables here -> there
+        self.shapes = {name: stored[theirs] for name, theirs in self._names.items()}
+        self.updated: dict[str, str] = {}  # name of a kernel -> first part of the names of its update
+        if merged:
+            parts = [name.removesuffix(f"/{low_rank.A}") for name in self.shapes if name.endswith(f"/{low_rank.A}")]
+            self.updated = {f"{part}/kernel": part for part in parts if in_encoder(part)}
+            self.shapes = {name: shape for name, shape in self.shapes.items() if not low_rank.is_of_update(name)}
+
+    def is_as_stored(self, name: str) -> bool:
+        """Return whether a variable has the value that is stored under its name."""
+        return name not in self.updated and self._names[name] == name
+
+    def updates(self) -> dict[str, np.ndarray]:
+        """Return the variables of the updates, by name."""
+        named = [f"{layer}/{part}" for layer in self.updated.values() for part in PARTS]
+        return {name: self._value(name) for name in named}
+
+    def get(self, name: str) -> np.ndarray:
+        """Return the value of a variable."""
+        value = self._value(name)
+        if part := self.updated.get(name):
+            value = value + low_rank.product(*(self._value(f"{part}/{each}") for each in PARTS)).numpy()
+        return value
+
+    def _value(self, name: str) -> np.ndarray:
+        value: np.ndarray = self._reader.get_tensor(self._names[name])
+        return value
+
+
+def _renumbered(names: Iterable[str], layers: Sequence[int]) -> dict[str, str]:
+    """Return the names of variables if these layers are the layers 0, 1, ..., and what they were; none: all layers."""
+    if not layers:
+        return {name: name for name in names}
+    renumbered: dict[str, str] = {}
+    for name in names:
+        first, _, rest = name.partition("/")
+        match = ENCODER.fullmatch(first)
+        places = [
+            f"layer_{n}/{rest}" for n, layer in enumerate(layers) if match and match[1] and int(match[1]) == layer
+        ]
+        renumbered |= dict.fromkeys(places if match and match[1] else [name], name)
+    return renumbered
+
+
+def _assign_with_new_heads(folder: Path, variables: State, new_heads: tuple[str, ...], layers: Sequence[int]) -> None:
+    shapes = Stored(folder).shapes
     needed, present = ({name.split("/")[0] for name in names} for names in (variables, shapes))
     absent = [head for head in dict.fromkeys(new_heads) if head in needed - present]
-    _assign(folder, {name: variable for name, variable in variables.items() if name.split("/")[0] not in absent})
+    needed_here = {name: variable for name, variable in variables.items() if name.split("/")[0] not in absent}
+    _assign(folder, needed_here, layers=layers)
     if absent:
         print(f"note: {folder}: has no {', '.join(absent)}; initialised randomly", file=sys.stderr)
 
 
-def _assign(folder: Path, variables: State, exactly: bool = False) -> None:
+def _assign(folder: Path, variables: State, exactly: bool = False, layers: Sequence[int] = ()) -> None:
     """Assign the variables. exactly: the checkpoint must have no others; otherwise those of `left_over` may remain."""
-    reader = tf.train.load_checkpoint(str(folder / BUNDLE))
-    shapes = reader.get_variable_to_shape_map()
+    values = Stored(folder, merged=not exactly, layers=layers)
+    shapes = values.shapes
     if ours := depth(variables):
         check_depth(folder, ours, shapes)
     for name, variable in variables.items():
@@ -417,9 +480,9 @@ def _assign(folder: Path, variables: State, exactly: bool = False) -> None:
     stored = bundle(folder / BUNDLE)
     for name, variable in variables.items():
         if isinstance(variable, DividedVariable):
-            variable.assign_later(functools.partial(reader.get_tensor, name), stored)
+            variable.assign_later(functools.partial(values.get, name), stored if values.is_as_stored(name) else None)
         else:
-            variable.assign(reader.get_tensor(name))
+            variable.assign(values.get(name))
 
 
 def left_over(variables: Iterable[str], stored: Iterable[str]) -> list[str]:

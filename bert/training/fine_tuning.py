@@ -31,7 +31,9 @@ def sources(config: FineTuneConfig, flagged: Collection[str], vocab: Path | None
     mirror.fetch(start_from)
     checkpoint.check_description(start_from)
     own = RUN_SETTINGS & {*flagged} | {"fused_attention"}  # which was a choice of that run
-    return vocab or vocabulary.path_in(start_from), config.model.of_weights(start_from, flagged, own)
+    return vocab or vocabulary.path_in(start_from), config.model.of_weights(
+        start_from, flagged, own, config.init.layers
+    )
 
 
 def resolve(config: C, directory: Path, model: ModelConfig, samples: int, comm: Communicator) -> C:

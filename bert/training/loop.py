@@ -37,6 +37,7 @@ from bert.training import (
     length,
     metrics,
     mirror,
+    optimizer,
     preflight,
     resume,
     schedule,
@@ -46,7 +47,6 @@ from bert.training.communicator import Communicator
 from bert.training.distributed_optimizer import optimizer_for
 from bert.training.division import is_divided
 from bert.training.evaluation import without_figures
-from bert.training.optimizer import learns
 from bert.training.profiler import Profiler
 from bert.training.saver import Saver
 from bert.training.selection import Selection
@@ -123,10 +123,12 @@ def train(training: Training) -> Measures:
         mirror.mirrored(run, comm),
         watchdog(run.stall_seconds, comm) as alive,
     ):
-        learning = {name: weight for name, weight in weights.items() if learns(name, config.init.frozen_layers)}
+        learning = optimizer.learning(weights, config.init)
         frozen = {name: weight for name, weight in weights.items() if name not in learning}
-        optimizer = optimizer_for(learning, config.optimizer, config.parallel, comm)
-        step = Step(training.task, optimizer, comm, config.precision, run, config.parallel, frozen)
+        if frozen:
+            tell(optimizer.describe(learning, weights), comm)
+        owner = optimizer_for(learning, config.optimizer, config.parallel, comm)
+        step = Step(training.task, owner, comm, config.precision, run, config.parallel, frozen)
         trainer = Trainer(training, step, alive, requested)
         settings = {key: value for key, value in flatten(config).items() if key != "run.directory"}
         preflight.same_on_all_ranks(settings, data.manifest, step.state, run.path, comm)
@@ -434,7 +436,9 @@ def _start_line(config: TrainConfig, comm: Communicator) -> str:
     precision, batch = config.precision, config.batch
     parts = [comm.device.describe(), precision.compute, "XLA" if precision.xla else "no XLA"]
     parts += ["attention by cuDNN"] if config.model.fused_attention else []
-    if config.init.frozen_layers:
+    if config.init.frozen_encoder:
+        parts.append("encoder frozen")
+    elif config.init.frozen_layers:
         parts.append(f"embeddings and the first {config.init.frozen_layers} layers frozen")
     parts += ["deterministic"] if comm.device.is_gpu and config.run.deterministic else []
     replicas, holder = comm.replicas.size, "rank" if comm.parts.count == 1 else "replica"

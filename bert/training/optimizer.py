@@ -11,14 +11,15 @@ docs/optimizers.md compares them with the code of each source.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
-from bert.core.config import OptimizerConfig
+from bert.core.config import InitConfig, OptimizerConfig
 from bert.hardware import graphs
 from bert.model.fused_ops import sum_of_squares
-from bert.training.buckets import Buckets, depth
+from bert.model.low_rank import A, is_learnt, is_of_update
+from bert.training.buckets import Buckets, depth, in_encoder
 from bert.training.division import State
 from bert.training.guard import UpdateGuard
 
@@ -28,7 +29,7 @@ Updater = Callable[[Sequence[tf.Tensor], tf.Tensor, tf.Tensor], dict[str, tf.Ten
 DECAYS = [  # the first pattern that a variable's name matches decides whether it decays
     (re.compile(r"layer_norm/(gamma|beta)$"), False),
     (re.compile(r"(^|/)bias$"), False),
-    (re.compile(r"(^|/)kernel$"), True),
+    (re.compile(r"(^|/)(kernel|lora_a|lora_b)$"), True),
     (re.compile(r"^embeddings/(word|position|segment)$"), True),
 ]
 
@@ -85,9 +86,24 @@ def shares(names: Iterable[str], layer_decay: float) -> dict[str, float]:
     return {name: layer_decay ** (top - min(number, top)) for name, number in depths.items()}
 
 
-def learns(name: str, frozen_layers: int) -> bool:
-    """Return whether a variable changes if the embeddings and the first `frozen_layers` layers are frozen; 0: none."""
-    return frozen_layers == 0 or depth(name) > frozen_layers
+def learning(weights: Mapping[str, tf.Variable], init: InitConfig) -> dict[str, tf.Variable]:
+    """Return the weights that change: if layers or the encoder are frozen, or it has low-rank updates, not all do."""
+    if init.frozen_encoder or any(map(is_of_update, weights)):
+        return {name: weight for name, weight in weights.items() if is_learnt(name) or not in_encoder(name)}
+    frozen = init.frozen_layers
+    return {name: weight for name, weight in weights.items() if frozen == 0 or depth(name) > frozen}
+
+
+def describe(learning: Mapping[str, tf.Variable], weights: Mapping[str, tf.Variable]) -> str:
+    """Return how many of a model's parameters learn, and what this saves, in one line."""
+    own, every = (sum(weight.shape.num_elements() for weight in each.values()) for each in (learning, weights))
+    moments, saved = (8 * count / 1e6 for count in (own, every - own))
+    updates = sum(name.endswith(f"/{A}") for name in weights)
+    of_updates = f", {updates} low-rank updates among them" if updates else ""
+    return (
+        f"parameters: {own:,} of {every:,} learn ({own / every:.2%}){of_updates}; their moments take "
+        f"{moments:,.1f} MB, {saved:,.1f} MB less than those of all"
+    )
 
 
 class Optimizer(tf.Module):

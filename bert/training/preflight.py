@@ -12,7 +12,16 @@ from typing import Any
 import tensorflow as tf
 
 from bert.core import files, manifest, outputs
-from bert.core.config import InitConfig, ModelConfig, ParallelConfig, PrecisionConfig, RunConfig, TrainConfig, flatten
+from bert.core.config import (
+    InitConfig,
+    LoraConfig,
+    ModelConfig,
+    ParallelConfig,
+    PrecisionConfig,
+    RunConfig,
+    TrainConfig,
+    flatten,
+)
 from bert.core.errors import ResourceError, UsageError, UserError
 from bert.core.manifest import Manifest
 from bert.hardware import graphs
@@ -23,15 +32,18 @@ from bert.training.communicator import Communicator
 from bert.training.division import State
 
 CHECKPOINTS = 2  # that must fit on the disk: one is written before an older one is removed
-UNDIVIDED = ParallelConfig()
+UNDIVIDED, NO_LORA = ParallelConfig(), LoraConfig()
 TOLERANCE = 0.05  # difference between two computations of attention in 16 bits, relative to the largest number
 
 
-def before_weights(config: TrainConfig, comm: Communicator) -> None:
+def before_weights(config: TrainConfig, comm: Communicator, lora: LoraConfig = NO_LORA) -> None:
     """Check what must hold before the weights are made. Raise UsageError or ResourceError."""
-    frozen_layers(config.init, config.model)
+    frozen(config.init, config.model)
+    low_rank(lora, config)
     parts(config.model, config.run, comm)
-    memory(config.model, config.parallel, comm, config.generator)
+    updates = cost.low_rank_parameters(config.model, lora, config.init.frozen_layers)
+    in_encoder = updates if lora.rank or config.init.frozen_encoder else None
+    memory(config.model, config.parallel, comm, config.generator, in_encoder)
 
 
 def before_updates(config: TrainConfig, comm: Communicator, data: Path, tokens: int) -> str | None:
@@ -72,22 +84,27 @@ def pointless(parallel: ParallelConfig, model: ModelConfig, replicas: int) -> st
 
 
 def memory(
-    model: ModelConfig, parallel: ParallelConfig, comm: Communicator, generator: ModelConfig | None = None
+    model: ModelConfig,
+    parallel: ParallelConfig,
+    comm: Communicator,
+    generator: ModelConfig | None = None,
+    in_encoder: int | None = None,
 ) -> None:
     """Raise ResourceError if weights, gradients and moments alone need more than the memory of the device.
 
     Otherwise the system would kill the process while the weights are made. generator: trained beside the model.
+    in_encoder: as `cost.state_bytes` has it.
     """
     device = comm.device.memory if comm.device.is_gpu else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if device is None:
         return
     together = 1 if comm.device.is_gpu else comm.local_size  # ranks in one memory
-    need = together * cost.state_bytes(model, comm.replicas.size, parallel, generator)
+    need = together * cost.state_bytes(model, comm.replicas.size, parallel, generator, in_encoder)
     if need <= device:
         return
     sharded = dataclasses.replace(parallel, shard_optimizer=True)
     remedy = "choose a smaller model, or divide it over ranks with --parallel.tensor"
-    if together * cost.state_bytes(model, comm.replicas.size, sharded, generator) <= device:
+    if together * cost.state_bytes(model, comm.replicas.size, sharded, generator, in_encoder) <= device:
         remedy = "give --parallel.shard_optimizer true, or choose a smaller model"
     raise ResourceError(
         f"weights, gradients and moments of {cost.parameters(model, generator):,} parameters need "
@@ -95,14 +112,42 @@ def memory(
     )
 
 
-def frozen_layers(init: InitConfig, model: ModelConfig) -> None:
+def frozen(init: InitConfig, model: ModelConfig) -> None:
     """Raise UsageError if more layers are to be frozen than there are, or if their weights would stay random."""
     if init.frozen_layers > model.num_hidden_layers:
         raise UsageError(
             f"init.frozen_layers {init.frozen_layers} is more than the {model.num_hidden_layers} layers of the model"
         )
-    if init.frozen_layers and init.source is None:
-        raise UsageError("init.frozen_layers needs --init.checkpoint RUN: random weights would never learn")
+    if init.frozen_layers and init.frozen_encoder:
+        raise UsageError("init.frozen_encoder freezes all layers; leave out --init.frozen_layers")
+    if (name := _what_freezes(init)) and init.source is None:
+        raise UsageError(f"{name} needs --init.checkpoint RUN: random weights would never learn")
+
+
+def _what_freezes(init: InitConfig) -> str:
+    return "init.frozen_encoder" if init.frozen_encoder else "init.frozen_layers" if init.frozen_layers else ""
+
+
+def low_rank(lora: LoraConfig, config: TrainConfig) -> None:
+    """Raise UsageError if the model or the run cannot have these low-rank updates."""
+    if not lora.rank:
+        return
+    init, model = config.init, config.model
+    if init.source is None:
+        raise UsageError("lora.rank needs --init.checkpoint RUN: the random weights of the encoder would never learn")
+    if init.frozen_encoder:
+        raise UsageError("init.frozen_encoder leaves nothing for lora.rank to train; leave one of them out")
+    if init.frozen_layers == model.num_hidden_layers:
+        raise UsageError("init.frozen_layers leaves no layer for lora.rank; lower it, or give --init.frozen_encoder")
+    if config.parallel.tensor > 1:
+        raise UsageError(
+            "lora.rank is not made for kernels that are divided; leave out --parallel.tensor or --lora.rank"
+        )
+    if "gate" in lora.targets and not model.gated:
+        raise UsageError("lora.targets gate: the feed-forward layers of this model are not gated; leave it out")
+    widths = [model.hidden_size, *([model.intermediate_size] if {"inner", "gate", "outer"} & {*lora.targets} else [])]
+    if lora.rank > min(widths):
+        raise UsageError(f"lora.rank {lora.rank} is more than the {min(widths)} rows of a kernel; lower it")
 
 
 def parts(model: ModelConfig, run: RunConfig, comm: Communicator) -> None:

@@ -11,6 +11,7 @@ from bert.core import files, manifest, outputs
 from bert.core.config import OptimizerConfig, RunConfig, TrainConfig, as_flags, defaults, flatten, may_change
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.manifest import Manifest
+from bert.model.low_rank import is_of_update
 from bert.text import byte_bpe, rules, tokenizer_kind, vocabulary
 from bert.text.vocabulary import rules_of
 from bert.training import checkpoint, division, length, preflight, schedule
@@ -148,7 +149,10 @@ def begin(
             checkpoint.check_description(start_from)
             check_vocabulary(vocabulary.path_in(start_from), vocab, config.model.causal)
             weights_loaded = _without(weights, _head_of_other_classes(start_from, entries))
-            checkpoint.load_weights(start_from, weights_loaded, (*new_heads, *_missing_heads(start_from)))
+            weights_loaded = {name: weight for name, weight in weights_loaded.items() if not is_of_update(name)}
+            checkpoint.load_weights(
+                start_from, weights_loaded, (*new_heads, *_missing_heads(start_from)), config.init.layers
+            )
         directory = config.run.path
         fixed = {"version": VERSION, "config": flatten(config), "versions": outputs.versions()}
         fixed |= {"data": manifest.content_hash(data.path), "rules": rules.RULES, "code": preflight.code()}

@@ -25,6 +25,7 @@ class Task(Protocol):
     are 0 and 1 has `two_classes`, the feature with the labels of each; they have no figures where all are the same.
     One whose loss is not the plain sum of its objectives' has `factors`, the factor of each that has another than 1.
     One with objectives whose measures are `Detection`s names them in `detections`.
+    One with a teacher has `plain`, the task without it, whose losses are those of evaluations.
     """
 
     module: tf.Module

@@ -17,6 +17,8 @@ denoised(folder, batch, outputs.npz)    loss and gradients of its TSDAE, and the
 retrieved(queries, documents, found)    its scores of retrieval, for the numbers of the documents that each query has
 similar(pairs, scores)                  its scores of pairs of embeddings
 detected(generator, discriminator, x.npz)  losses of ELECTRA's two models on one batch
+adapted(folder, adapter, settings, ...) LoRA by peft: logits, gradients, a step; the adapter
+with_adapter(folder, adapter, ...)      logits of a model with an adapter
 pseudo(folder, texts, l2r)              pseudo-log-likelihoods; l2r: the pieces of a word behind a token are masked, too
 """
 
@@ -146,6 +148,40 @@ def pseudo(folder: str, texts: list[str], l2r: bool) -> list[float]:
     return sums
 
 
+def adapted(folder: str, adapter: str, settings: dict[str, Any], inputs: str, outputs: str) -> None:
+    """LoRA of peft with random updates: saved, with its logits, its gradients and the values after a step of AdamW."""
+    import peft
+
+    torch.manual_seed(5)
+    base = transformers.BertForSequenceClassification.from_pretrained(folder)
+    model = peft.get_peft_model(base, peft.LoraConfig(task_type="SEQ_CLS", **settings)).eval()
+    learnt = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    with torch.no_grad():
+        for name, value in learnt.items():
+            value.add_(torch.randn_like(value) * 0.2 * ("lora" in name))
+    model.save_pretrained(adapter)
+    with np.load(inputs) as arrays:
+        given = {name: torch.from_numpy(arrays[name].astype(np.int64)) for name in arrays.files}
+    found = model(**given)
+    found.loss.backward()
+    values = {"logits": found.logits.detach()}
+    values |= {f"gradient/{name}": value.grad.clone() for name, value in learnt.items()}
+    torch.optim.AdamW(model.parameters(), lr=0.01, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0).step()
+    values |= {f"after/{name}": value.detach() for name, value in learnt.items()}
+    np.savez(outputs, **{name: value.numpy() for name, value in values.items()})
+
+
+def with_adapter(folder: str, adapter: str, classes: int, inputs: str, outputs: str) -> None:
+    """The logits of a model with an adapter, as a user of peft loads it."""
+    import peft
+
+    base = transformers.BertForSequenceClassification.from_pretrained(folder, num_labels=classes)
+    with np.load(inputs) as arrays:
+        given = {name: torch.from_numpy(arrays[name].astype(np.int64)) for name in arrays.files}
+    with torch.no_grad():
+        np.save(outputs, peft.PeftModel.from_pretrained(base, adapter).eval()(**given).logits.numpy())
+
+
 def embedded(folder: str, texts: list[str], outputs: str) -> int:
     """As a user loads the folder; the number of tokens that it reads at most."""
     from sentence_transformers import SentenceTransformer
@@ -232,6 +268,6 @@ def detected(generator: str, discriminator: str, inputs: str) -> list[float]:
 
 if __name__ == "__main__":
     functions: tuple[Any, ...] = (run, make, tokens, pair, tagged, classes, minilm, gpt2, continued, stream, pseudo)
-    functions += (embedded, denoised, retrieved, similar, detected)
+    functions += (embedded, denoised, retrieved, similar, detected, adapted, with_adapter)
     jobs: dict[str, Any] = {function.__name__: function for function in functions}
     json.dump([jobs[name](*arguments) for name, *arguments in json.load(sys.stdin)], sys.stdout)

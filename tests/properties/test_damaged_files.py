@@ -26,10 +26,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save
 from tokenizers import BertWordPieceTokenizer
 
 from bert import report, spread
-from bert.convert import architecture, huggingface, run
+from bert.convert import architecture, huggingface, peft, run
 from bert.core import files, journal
 from bert.core.config import ModelConfig, flatten
 from bert.runs import Run
@@ -449,6 +450,39 @@ def theirs(*left_out: str, part: bool = False) -> Callable[[Path], object]:
     return write
 
 
+QUERY = "base_model.model.encoder.layer.0.attention.self.query"
+ADAPTER = {
+    peft.CONFIG: json.dumps(
+        {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "task_type": None, "use_dora": False}
+    ).encode(),
+    peft.WEIGHTS: save(
+        {
+            f"{QUERY}.lora_A.weight": np.ones((2, folders.SMALL.hidden_size), np.float32),
+            f"{QUERY}.lora_B.weight": np.ones((folders.SMALL.hidden_size, 2), np.float32),
+        }
+    ),
+}
+
+
+def adapter(folder: Path) -> None:
+    """The files of an adapter, and the run of its base."""
+    (folder / "theirs").mkdir()
+    theirs()(folder / "theirs")
+    (folder / "base").mkdir()
+    run.write_model(huggingface.read_model(folder / "theirs"), folder / "base")
+    for name, content in ADAPTER.items():
+        (folder / name).write_bytes(content)
+
+
+def adapted(path: Path) -> object:
+    """The updates have the shapes of the base."""
+    peft.input_files(path.parent)
+    found = peft.read_model(path.parent, "auto", path.parent / "base")
+    assert all(np.isfinite(value).all() for value in found.updates.values())
+    assert {"layer_0/attention/query/lora_a", "layer_0/attention/query/lora_b"} <= found.updates.keys()
+    return found
+
+
 def imported(path: Path) -> object:
     """The values have their shapes and are finite."""
     huggingface.input_files(path.parent)
@@ -604,6 +638,13 @@ READERS = {
         beside=theirs(),
         slow=True,
     ),
+    **{
+        f"{name} of peft": Reader(name, adapted, [ADAPTER[name]], damage, beside=adapter, slow=True)
+        for name, damage in (
+            (peft.CONFIG, damaged_json(json.loads(ADAPTER[peft.CONFIG]))),
+            (peft.WEIGHTS, damaged(ADAPTER[peft.WEIGHTS])),
+        )
+    },
     "an index of safetensors": Reader(
         huggingface.INDEX, imported, *of_json(INDEX), beside=theirs(part=True), slow=True
     ),

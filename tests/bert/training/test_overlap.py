@@ -9,13 +9,13 @@ import pytest
 import tensorflow as tf
 
 from bert.causal.task import CausalLM
-from bert.core.config import ModelConfig, OptimizerConfig, ParallelConfig, PrecisionConfig, RunConfig
+from bert.core.config import InitConfig, ModelConfig, OptimizerConfig, ParallelConfig, PrecisionConfig, RunConfig
 from bert.model.encoder import variables
 from bert.pretraining import Pretraining
 from bert.text.packing import pack
 from bert.text.sampler import Batch
 from bert.training.communicator import Communicator
-from bert.training.optimizer import Optimizer, learns
+from bert.training.optimizer import Optimizer, learning
 from bert.training.segments import Boundaries, Gradients
 from bert.training.step import Step
 from bert.training.task import Task
@@ -154,13 +154,13 @@ def summed(
     task: Task, batches: Sequence[Batch], precision: PrecisionConfig, overlap: bool, frozen_layers: int = 0
 ) -> tuple[dict[str, np.ndarray], dict[str, float], FirstOfTwo]:
     """The gradients and measures of the batches, and what the communicator was given."""
-    learning = {name: weight for name, weight in variables(task.module).items() if learns(name, frozen_layers)}
-    comm, optimizer = FirstOfTwo(), Optimizer(learning, OptimizerConfig(learning_rate=1.0))
+    learns = learning(variables(task.module), InitConfig(frozen_layers=frozen_layers))
+    comm, optimizer = FirstOfTwo(), Optimizer(learns, OptimizerConfig(learning_rate=1.0))
     parallel = ParallelConfig(overlap=overlap, bucket_megabytes=0.009)
     step = Step(task, optimizer, comm, precision, RunConfig(seed=4), parallel)
     weights, number = {name: tf.constant(7.0) for name in task.objectives}, tf.constant(5, tf.int64)
     gradients, sums = step.gradients.sum(batches, weights, number)
-    found = {name: gradient.numpy() for name, gradient in zip(learning, gradients, strict=True)}
+    found = {name: gradient.numpy() for name, gradient in zip(learns, gradients, strict=True)}
     return found, {name: float(value) for name, value in sums.items()}, comm
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.core.config import BatchConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
+from bert.core.config import BatchConfig, InitConfig, ModelConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, variables
 from bert.pretraining import Pretraining
@@ -19,15 +19,16 @@ from bert.text.records import Dataset
 from bert.text.sampler import Batch, BatchSampler
 from bert.training.accumulation import shapes
 from bert.training.communicator import Communicator
-from bert.training.optimizer import Optimizer, learns
+from bert.training.optimizer import Optimizer, learning
 from bert.training.step import Step
+from bert.training.task import Task
 from tests.training import ROOT
 
 PLAIN = PrecisionConfig()
 Update = tuple[dict[str, np.ndarray], dict[str, float]]
 
 
-def step_of(task: Pretraining, comm: Communicator | None = None, precision: PrecisionConfig = PLAIN) -> Step:
+def step_of(task: Task, comm: Communicator | None = None, precision: PrecisionConfig = PLAIN) -> Step:
     optimizer = Optimizer(variables(task.module), OptimizerConfig(learning_rate=1.0))
     return Step(task, optimizer, comm or Communicator(), precision, RunConfig(seed=4))
 
@@ -85,13 +86,13 @@ def test_frozen_weights_keep_their_bits_and_change_no_gradient_of_others(
         task = Pretraining(model_config, seed=3)
         every = variables(task.module)
         before = {name: weight.numpy() for name, weight in every.items()}
-        learning = {name: weight for name, weight in every.items() if learns(name, frozen_layers)}
-        frozen = {name: weight for name, weight in every.items() if name not in learning}
-        optimizer = Optimizer(learning, OptimizerConfig(learning_rate=1.0, layer_decay=0.5))
+        learns = learning(every, InitConfig(frozen_layers=frozen_layers))
+        frozen = {name: weight for name, weight in every.items() if name not in learns}
+        optimizer = Optimizer(learns, OptimizerConfig(learning_rate=1.0, layer_decay=0.5))
         step = Step(task, optimizer, Communicator(), PLAIN, RunConfig(seed=4), frozen=frozen)
         step.update(1, batches, rate=1e-2)
         assert every.keys() <= step.state.keys()
-        gradients.append({name: x.numpy() for name, x in zip(learning, step.accumulator.gradients, strict=True)})
+        gradients.append({name: x.numpy() for name, x in zip(learns, step.accumulator.gradients, strict=True)})
         assert {name for name in frozen if name.startswith("layer_")} == (
             {name for name in every if name.startswith("layer_0/")} if frozen_layers else set()
         )

@@ -1,0 +1,48 @@
+"""Low-rank updates of kernels: LoRA (Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models").
+
+    W + alpha / r * A B         A [I, r], B [r, O]; W [I, O] keeps its value
+
+B begins at zero, so that the model begins as the one whose weights it has. A is drawn from a normal distribution, as
+published, with the variance of the authors' code (loralib). The sum is computed before it is multiplied with the
+inputs, in training as in the merged model, so that both round alike.
+"""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from bert.model.initializers import Initializer
+
+A, B, SCALE = "lora_a", "lora_b", "lora_scale"  # last parts of the names of variables; the first parts are the layer's
+
+
+class LowRankUpdate(tf.Module):
+    """scale * A B, which is added to a kernel."""
+
+    def __init__(self, seed: int, layer: str, kernel: Sequence[int], rank: int, alpha: float) -> None:
+        """layer: name of the dense layer, such as layer_0/attention/query. kernel: its shape [I, O]."""
+        super().__init__()
+        inputs, outputs = kernel
+        init = Initializer(seed, (3 * inputs) ** -0.5)
+        self.a = init.normal(f"{layer}/{A}", inputs, rank)
+        self.b = init.constant(f"{layer}/{B}", 0.0, rank, outputs)
+        self.scale = init.constant(f"{layer}/{SCALE}", alpha / rank)  # never learns; checkpoints have it for the merge
+
+    def __call__(self) -> tf.Tensor:
+        """Return the update [I, O], float32."""
+        return product(self.a, self.b, self.scale)
+
+
+def product(a: tf.Tensor, b: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+    """Return scale * a b [I, O] of a [I, r] and b [r, O]."""
+    return scale * tf.matmul(a, b)
+
+
+def is_of_update(name: str) -> bool:
+    """Return whether a variable belongs to a low-rank update."""
+    return name.rsplit("/", 1)[-1] in (A, B, SCALE)
+
+
+def is_learnt(name: str) -> bool:
+    """Return whether a variable is a matrix of a low-rank update."""
+    return name.rsplit("/", 1)[-1] in (A, B)
