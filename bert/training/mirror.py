@@ -143,7 +143,7 @@ class _Beside:
         self._sent: dict[Path, tuple[int, int]] = {}  # size and time
 
     def send(self, grown: float = 0.0) -> None:
-        """Send those that have changed; one of more than `SMALL` bytes that is longer, if it has grown by this share."""
+        """Send those that have changed; one of more than `SMALL` bytes only if it has grown by this share."""
         found = [path for path in [*self.run.glob("*"), *self.run.glob("events/*")] if not path.name.startswith(".")]
         for path in sorted(path for path in found if path.is_file() and not path.is_symlink()):
             status = path.stat()

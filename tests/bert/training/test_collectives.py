@@ -72,7 +72,7 @@ def test_no_two_collectives_have_one_key(monkeypatch: pytest.MonkeyPatch) -> Non
             comm._reduce(tf.zeros([size]), name)
     keys = {key for key, _ in taken}
     assert len(taken) == 52 * 6 and len(keys) == 52 * 5  # 2 x 8 and 4 x 4 are the same numbers one after the other
-    assert len({*taken}) == len(keys) and 0 < min(keys) and max(keys) < 1 << 31
+    assert len({*taken}) == len(keys) and min(keys) > 0 and max(keys) < 1 << 31
     # A rank that ends early says so by a key that the others do not use for another sum.
     comm._sum([tf.zeros([1])], "leave")
     assert taken[-1] == (0, 1)

@@ -248,9 +248,7 @@ def test_two_runs_do_not_mix(server: Server, host: Path, monkeypatch: pytest.Mon
         mirror.fetch(object_urls.local(f"s3://{BUCKET}/none"))
 
 
-def test_a_long_log_is_not_sent_whole_each_minute(
-    server: Server, host: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_log_is_not_sent_whole_each_minute(server: Server, host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"s3://{BUCKET}/long"
     run = RunConfig(directory=object_urls.local(url))
     save(run.path, 1)
