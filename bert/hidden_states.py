@@ -16,7 +16,7 @@ from bert.embedding import SHORTEST, Embedding, Pool
 from bert.engines.engine import Computes
 from bert.model.heads import pooled
 from bert.runs import Run
-from bert.text.batches import Batches
+from bert.text.batches import Batches, padded
 
 CHUNK = 1024  # texts that are read and encoded at once
 
@@ -74,9 +74,7 @@ class Reader:
         rows = self._token_ids(texts)
         features: dict[int, np.ndarray] = {}
         for chosen, width in self._batches(np.array([len(row) for row in rows])):
-            ids, mask = np.full((len(chosen), width), self.tokenizer.pad_id, np.int32), np.zeros((len(chosen), width))
-            for place, row in enumerate(chosen):
-                ids[place, : len(rows[row])], mask[place, : len(rows[row])] = rows[row], 1
+            ids, mask = padded([rows[row] for row in chosen], width, self.tokenizer.pad_id)
             [encoded] = self.compute(len(chosen), functools.partial(self._batch, ids, mask))
             self.progress.add(len(chosen))
             for place, row in enumerate(chosen):

@@ -20,7 +20,7 @@ import numpy as np
 from bert.core.errors import UsageError
 from bert.masked_words import MaskedWords
 from bert.text import sampler
-from bert.text.batches import LENGTH_MULTIPLE
+from bert.text.batches import LENGTH_MULTIPLE, padded
 from bert.text.tokenization import WordPieceTokenizer
 
 Method = Literal["masked", "word_l2r", "unmasked"]
@@ -56,9 +56,7 @@ def log_probabilities(
         step = max(1, GROUP // width**2)
         for begin in range(0, len(members), step):
             chosen = members[begin : begin + step]
-            ids = np.full((len(chosen), width), model.tokenizer.pad_id, np.int32)
-            for number, row in zip(range(len(chosen)), chosen, strict=True):
-                ids[number, : lengths[row]] = rows[row]
+            ids, _ = padded([rows[row] for row in chosen], width, model.tokenizer.pad_id)
             if method == "unmasked":
                 counts, copies = lengths[chosen], _unmasked(ids, lengths[chosen])
             else:

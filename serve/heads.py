@@ -22,7 +22,7 @@ from bert.masked_words import MaskedWords
 from bert.model.heads import pooled
 from bert.retrieval import nearest
 from bert.runs import Run
-from bert.text.batches import Batches
+from bert.text.batches import Batches, padded
 from bert.text.windows import cut
 from serve.items import MOST_ANSWERS, MOST_WORDS, Choices, Masked, Passage, Question, RequestError, Sentence, Text
 from squad import features, predict
@@ -388,9 +388,7 @@ class Embedding(Head):
         """Return the features of each text by each pooling [POOLS, D]."""
         features = np.zeros((len(rows), len(POOLS), self.encoder.width), np.float32)
         for chosen, width in self._batches(np.array([len(row) for row in rows])):
-            ids, mask = np.full((len(chosen), width), self.tokenizer.pad_id, np.int32), np.zeros((len(chosen), width))
-            for place, row in enumerate(chosen):
-                ids[place, : len(rows[row])], mask[place, : len(rows[row])] = rows[row], 1
+            ids, mask = padded([rows[row] for row in chosen], width, self.tokenizer.pad_id)
             features[chosen] = self._encode(
                 *(tf.constant(array, tf.int32) for array in (ids, mask, np.zeros_like(ids)))
             ).numpy()

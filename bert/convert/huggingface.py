@@ -32,6 +32,7 @@ from bert.text import byte_bpe, tokenizer_kind
 from bert.text.bracketed_bpe import BracketedBPE
 from bert.text.normalization import UNCASED, Rules
 from bert.text.vocabulary import (
+    LONGEST_OF_TRANSFORMERS,
     SPECIAL,
     check_vocab,
     is_lower_case,
@@ -423,13 +424,14 @@ def _with_pipeline(settings: dict[str, Any], path: Path, vocab: Sequence[str]) -
         if steps[key].get("type") != kind or not steps[key].get("clean_text", True):
             raise InputError(f"{path}: {key} is {str(pipeline.get(key))[:200]}; only a {kind} is supported")
     stated = {name: steps["normalizer"].get(key) for name, key in NORMALIZER.items()}
-    stated["max_input_chars_per_word"] = steps["model"].get("max_input_chars_per_word")
     for name, value in stated.items():
         if None not in (value, settings.get(name)) and value != settings[name]:
             raise InputError(
                 f"{path}: {name} is {value!a}, but {settings[name]!a} in {TOKENIZER_CONFIG}; keep the one of training"
             )
     _check_layout(pipeline.get("post_processor"), str(settings.get("tokenizer_class")), vocab, path)
+    # Of this one transformers reads, and writes, only what the file states.
+    stated["max_input_chars_per_word"] = steps["model"].get("max_input_chars_per_word")
     return (
         settings
         | {name: value for name, value in stated.items() if value is not None}
@@ -580,7 +582,11 @@ def write_tokenizer(model: Model, folder: Path) -> dict[str, int]:
             file=sys.stderr,
         )
     special = {"additional_special_tokens": list(rules.special)} if rules.special else {}
+    segments = ["token_type_ids"] if model.config.type_vocab_size else []
     settings = settings_of(rules) | {"model_max_length": model.config.max_position_embeddings}
+    settings |= {"model_input_names": ["input_ids", *segments, "attention_mask"]}
+    if rules.longest_word != LONGEST_OF_TRANSFORMERS:  # which the class BertTokenizer of transformers 5 has always
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
     files.write_json(folder / TOKENIZER_CONFIG, settings | ROLES)
     files.write_json(folder / "special_tokens_map.json", ROLES | special)
     ids = {token: number for number, token in enumerate(model.vocab)}

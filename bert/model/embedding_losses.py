@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-SHORTEST = 1e-12  # length by which an embedding of length 0 is divided
+from bert.embedding import SHORTEST
+
 Each = tuple[tf.Tensor, tf.Tensor]
 
 

@@ -8,7 +8,8 @@ the folder (`bert.resumable`).
 import json
 import os
 import types
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -21,7 +22,8 @@ from bert.core.errors import InputError, IntegrityError
 from bert.core.manifest import Manifest
 from bert.hidden_states import Reader
 from bert.retrieval import passages
-from bert.retrieval.index import KEY, KEYS, OFFSETS, PASSAGES, STAGE, VECTORS, Index, Vectors, keys
+from bert.retrieval.contents import as_array, first_rows, hashed
+from bert.retrieval.index import KEYS, OFFSETS, PASSAGES, STAGE, VECTORS, Index, Vectors
 from bert.retrieval.passages import Cutter, Document, Passage
 
 BLOCK = 1 << 14  # vectors that are copied at once
@@ -89,39 +91,37 @@ class Builder:
         offsets = np.load(folder / OFFSETS)
         if not len(found):
             raise InputError(f"{self.texts}: no text with a word; give at least one")
-        known = _rows_of(self.earlier.keys) if self.earlier else {}
-        named = [key.tobytes() for key in found]
-        first = _rows_of(found)  # the first passage of each content
-        encoded = [row for row, key in enumerate(named) if key not in known and first[key] == row]
-        kept = [row for row, key in enumerate(named) if key in known]
+        before = self.earlier.keys if self.earlier else found[:0]
+        first = first_rows(np.concatenate([before, found]))[len(before) :]  # among the passages of both indexes
+        is_kept = first < len(before)
+        is_new = first == np.arange(len(before), len(before) + len(found))  # the first passage of its content
         width = self.reader.run.config.hidden_size
         made = np.lib.format.open_memmap(folder / VECTORS, "w+", self.vectors.dtype, (len(found), width))
         if self.earlier is not None:
-            sources = np.array([known[named[row]] for row in kept], np.int64)
-            for begin in range(0, len(kept), BLOCK):
-                made[kept[begin : begin + BLOCK]] = self.earlier.vectors[sources[begin : begin + BLOCK]]
+            _copy(self.earlier.vectors, first[is_kept], made, np.flatnonzero(is_kept))
+        encoded = np.flatnonzero(is_new)
         self._encode(folder, offsets, encoded, made)
-        for row, key in enumerate(named):
-            if key not in known and first[key] != row:
-                made[row] = made[first[key]]
+        again = ~(is_kept | is_new)
+        _copy(made, first[again] - len(before), made, np.flatnonzero(again))
         made.flush()
-        self.counts = self.counts._replace(passages=len(found), encoded=len(encoded), kept=len(kept))
+        self.counts = self.counts._replace(passages=len(found), encoded=len(encoded), kept=int(is_kept.sum()))
         count = {"texts": self.counts.texts, "texts_without_words": self.counts.empty, "passages": len(found)}
         run = os.path.relpath(self.reader.run.path.resolve(), self.output.resolve())
         return outputs.StageResult(counts=count, records={PASSAGES: len(found)}, extra={"run": run})
 
     def _write_passages(self, folder: Path) -> np.ndarray:
-        """Write the passages and where they are; return their keys [n, KEY]."""
+        """Write the passages and where they are; return their keys [n, 16]."""
         texts = self._counted(passages.read(self.texts, self.sizes.document))
-        offsets, found, ids = [0], list[np.ndarray](), set[str]()
+        offsets, hashes, with_words, last = array("q", [0]), bytearray(), 0, None
         with open(folder / PASSAGES, "wb") as stream:
             for passage in self.cutter.cut(texts):
                 offsets.append(offsets[-1] + _write(stream, passage))
-                ids.add(passage.id)
-                found.append(keys([self.cutter.embedded(passage)], self.sizes.length))
-        self.counts = self.counts._replace(empty=self.counts.texts - len(ids))
-        every = np.concatenate([np.zeros((0, KEY), np.uint8), *found])
-        np.save(folder / OFFSETS, np.array(offsets, np.int64))
+                with_words += passage.id != last  # the passages of a text follow each other
+                last = passage.id
+                hashes += hashed(f"{self.sizes.length}\n{self.cutter.embedded(passage)}")
+        self.counts = self.counts._replace(empty=self.counts.texts - with_words)
+        every = as_array(hashes)
+        np.save(folder / OFFSETS, np.frombuffer(offsets, np.int64))
         np.save(folder / KEYS, every)
         return every
 
@@ -130,7 +130,7 @@ class Builder:
             self.counts = self.counts._replace(texts=self.counts.texts + 1)
             yield text
 
-    def _encode(self, folder: Path, offsets: np.ndarray, rows: list[int], made: np.ndarray) -> None:
+    def _encode(self, folder: Path, offsets: np.ndarray, rows: np.ndarray, made: np.ndarray) -> None:
         """Encode passages, and put their vectors into these rows of `made`."""
         self.reader.progress.total = len(rows)
         with open(folder / PASSAGES, "rb") as stream:
@@ -147,9 +147,10 @@ class Builder:
                     raise IntegrityError("a feature is beyond float16; give --dtype float32, or --score cosine")
 
 
-def _rows_of(found: np.ndarray) -> Mapping[bytes, int]:
-    """Return the first row of each key."""
-    return {key.tobytes(): row for row, key in reversed(list(enumerate(found)))}
+def _copy(source: np.ndarray, rows: np.ndarray, target: np.ndarray, places: np.ndarray) -> None:
+    """Copy rows of vectors to these places, some at a time."""
+    for begin in range(0, len(rows), BLOCK):
+        target[places[begin : begin + BLOCK]] = source[rows[begin : begin + BLOCK]]
 
 
 def _write(stream: IO[bytes], passage: Passage) -> int:

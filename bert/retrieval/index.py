@@ -3,14 +3,12 @@
 vectors.npy     [n, D] float32 or float16
 passages.jsonl  a line for each passage: id and title of its text, first and last character in it, and its own text
 offsets.npy     [n + 1] bytes at which these lines begin
-keys.npy        [n, 16] hashes of what was encoded, so that a passage that is there is not encoded again
+keys.npy        [n, 16] hashes of what was encoded (contents.py), so that what is there is not encoded again
 manifest.json   the model's hashes, how vectors are made and compared, and the hashes of these files; written last
 """
 
-import hashlib
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -30,7 +28,6 @@ Numbers = Literal["float32", "float16"]
 
 STAGE = "bert.search"
 VECTORS, PASSAGES, OFFSETS, KEYS = "vectors.npy", "passages.jsonl", "offsets.npy", "keys.npy"
-KEY = 16  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +81,7 @@ class Index:
         self.run = Path(os.path.normpath(self.path.resolve() / described.extra_as(_Extra).run))
         count = described.count("passages")
         self.vectors = np.load(self.path / VECTORS, mmap_mode="r")
-        self.offsets, self.keys = np.load(self.path / OFFSETS), np.load(self.path / KEYS)
+        self.offsets, self.keys = (np.load(self.path / name, mmap_mode="r") for name in (OFFSETS, KEYS))
         self._lines = np.memmap(self.path / PASSAGES, np.uint8, "r")
         sizes = (len(self.vectors), len(self.offsets) - 1, len(self.keys))
         if sizes != (count, count, count) or self.offsets[-1] != len(self._lines):
@@ -156,9 +153,3 @@ def vectors_of(described: Manifest) -> Vectors:
         return made
     except ValueError as error:
         raise IntegrityError(f"{described.path / manifest.NAME}: {error}; make the index again") from error
-
-
-def keys(texts: Sequence[str], length: int) -> np.ndarray:
-    """Return the keys of texts as the model reads them, with at most `length` tokens [n, KEY]."""
-    digests = (hashlib.sha256(f"{length}\n{text}".encode()).digest()[:KEY] for text in texts)
-    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, KEY)

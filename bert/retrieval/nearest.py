@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-SHORTEST = 1e-12  # by which a vector of length 0 is divided
+from bert.embedding import SHORTEST
+
 ROWS = 1 << 16  # vectors of a block: their scores, and if they are float16 a copy in float32, are held in memory
 QUERIES = 64  # whose scores are computed together
 

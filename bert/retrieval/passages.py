@@ -19,6 +19,7 @@ import numpy as np
 
 from bert.core import files
 from bert.core.errors import InputError
+from bert.retrieval.contents import Distinct
 from bert.text.tokenization import Tokenizer
 from bert.text.windows import cut
 
@@ -50,18 +51,24 @@ class Passage(NamedTuple):
 
 
 def read(path: Path, document: Document) -> Iterator[Text]:
-    """Yield the texts of a file; empty lines are none. Raise InputError for another file, naming the line."""
+    """Yield the texts of a file; empty lines are none. Raise InputError for another file, naming the line.
+
+    An id that is there twice is found at the end.
+    """
     kind = path.suffix if path.suffix.lower() not in files.OPENERS else Path(path.stem).suffix
     if kind.lower() not in SUFFIXES:
         raise InputError(f"{path}: the file name must end in {', '.join(SUFFIXES)}, or in these and .gz, .bz2 or .xz")
     if kind.lower() == ".txt":
         yield from _plain(path, document)
         return
-    places = dict[str, int]()
-    for line, text in _objects(path) if kind.lower() == ".jsonl" else _rows(path):
-        if places.setdefault(text.id, line) != line:
-            raise InputError(f"{path}: line {line}: the id {text.id[:60]!a} is that of line {places[text.id]}")
+    read, ids = _objects if kind.lower() == ".jsonl" else _rows, Distinct()
+    for line, text in read(path):
+        ids.note(text.id, line)
         yield text
+    if repeated := ids.repeated():
+        line, before = repeated
+        name = next(text.id for number, text in read(path) if number == line)
+        raise InputError(f"{path}: line {line}: the id {name[:60]!a} is that of line {before}")
 
 
 def _plain(path: Path, document: Document) -> Iterator[Text]:
@@ -105,7 +112,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Text]]:
 def _text(fields: Mapping[str, Any], path: Path, number: int) -> Text:
     identity = next((fields[name] for name in IDS if name in fields), number)
     title, text = fields.get("title") or "", fields.get("text")
-    for name, value in (("text", text), ("title", title)):
+    for name, value in (("text", text), ("title", title), ("id", str(identity))):
         if not isinstance(value, str):
             raise InputError(f"{path}: line {number}: {name} is {value!r:.60}, not a text; correct it")
         if files.SURROGATE.search(value):

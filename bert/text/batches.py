@@ -1,7 +1,7 @@
 """Batches of texts of similar length for inference, so that little padding is computed."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -34,3 +34,11 @@ class Batches:
         rows = min(self._rows, len(order))
         for chosen in np.concatenate([np.repeat(order[:1], -len(order) % rows), order]).reshape(-1, rows):
             yield chosen, sampler.padded_length(int(lengths[chosen].max()), LENGTH_MULTIPLE, self.longest)
+
+
+def padded(rows: Sequence[np.ndarray], width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the token ids of rows, filled up to `width`, and the mask of what are tokens, both [n, width] int32."""
+    ids, mask = np.full((len(rows), width), pad_id, np.int32), np.zeros((len(rows), width), np.int32)
+    for place, row in enumerate(rows):
+        ids[place, : len(row)], mask[place, : len(row)] = row, 1
+    return ids, mask

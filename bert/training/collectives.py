@@ -43,7 +43,7 @@ LOOK_EVERY = 1.0  # seconds between two looks at the other ranks
 ANSWER = 5.0  # seconds that a rank has to answer one
 LEAVE = 2.0  # seconds that a rank which ends waits for the others to have received what it sent
 SIOCGIFADDR = 0x8915  # of ioctl: the address of an interface (linux/sockios.h)
-SPREAD = 1_000_003  # a prime; gives each shape a number of its own, but for chance
+ROWS = 18  # bits of the number of rows in a key: tokens of a micro-batch
 WORLD = 1  # TensorFlow's key of the group of all ranks
 
 
@@ -59,6 +59,9 @@ class TensorFlowCommunicator(SeveralRanks):
         super().__init__(world)
         self.rank, self.size, self._key = list(ranks).index(own), len(ranks), key
         self._programs: dict[Any, Any] = {}
+        # Of collectives, in the order of their first use. A rank that ends early still has the last one's.
+        self._numbers: dict[tuple[Any, ...], int] = {("leave/0", 1): 0}
+        self._order = 0  # a hash of the names in that order, which is that of all ranks; the world's
         self._left = threading.Event()
         self._token: tf.Variable | None = None
 
@@ -142,10 +145,19 @@ class TensorFlowCommunicator(SeveralRanks):
         with contextlib.suppress(tf.errors.OpError):
             self._sum([tf.zeros([1])], "leave")
 
-    def _options(self, name: str) -> dict[str, Any]:
-        """Return the arguments of a collective of this name, in which all ranks of this communicator take part."""
+    def _options(self, name: str, shape: Sequence[int | None] = ()) -> dict[str, Any]:
+        """Return the arguments of a collective of this name, in which all ranks of this communicator take part.
+
+        TensorFlow keeps the shape with the key. shape: where sums of one name have several; None is an unknown size.
+        """
+        assert isinstance(self._world, TensorFlowCommunicator)
         hint = "NCCL" if self.device.is_gpu or self._world.device.is_gpu else "RING"
-        key = zlib.crc32(name.encode()) >> 1
+        named = name, *shape
+        if named not in self._numbers:
+            self._numbers[named] = len(self._numbers)
+            self._world._order = zlib.crc32(name.encode(), self._world._order)
+        number = self._numbers[named]
+        key = 1 << 30 | number << ROWS if None in shape else number
         return {"group_size": self.size, "group_key": self._key, "instance_key": key, "communication_hint": hint}
 
     def _ordered(self) -> list[tf.Tensor]:
@@ -157,14 +169,16 @@ class TensorFlowCommunicator(SeveralRanks):
         return self._group._reduce(x, name)
 
     def _reduce(self, x: tf.Tensor, name: str) -> tf.Tensor:
-        # TensorFlow keeps the shape with the key. That of a layer's state differs between batches.
-        options = self._options(name)
-        powers = tf.constant([SPREAD**axis % (1 << 31) for axis in range(len(x.shape))], tf.int32)
-        key = options["instance_key"] + tf.reduce_sum(tf.shape(x) * powers)
-        options["instance_key"] = tf.bitwise.bitwise_and(key, tf.int32.max)
-        return tf.raw_ops.CollectiveReduceV2(
-            input=x, ordering_token=self._ordered(), merge_op="Add", final_op="Id", **options
+        options, flat = self._options(name, x.shape.as_list()), x
+        if not x.shape.is_fully_defined():  # of a layer's state, rows and tokens differ between batches
+            known = [size for size in x.shape if size is not None]
+            flat = tf.reshape(x, [-1])
+            rows = tf.size(x) // int(np.prod(known))
+            options["instance_key"] += tf.bitwise.bitwise_and(rows, (1 << ROWS) - 1)
+        summed = tf.raw_ops.CollectiveReduceV2(
+            input=flat, ordering_token=self._ordered(), merge_op="Add", final_op="Id", **options
         )
+        return summed if flat is x else tf.ensure_shape(tf.reshape(summed, tf.shape(x)), x.shape)
 
     def _sum(self, tensors: Sequence[tf.Tensor], name: str, fp16: bool = False) -> list[tf.Tensor]:
         """Return the sums over the ranks of tensors, which have one type, in few collectives."""
@@ -238,8 +252,12 @@ class TensorFlowCommunicator(SeveralRanks):
     def all_gather(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         tensors = [tf.convert_to_tensor(x) for x in tensors]
         with self.collective():
-            counts = tf.constant([x.shape[0] for x in tensors], tf.int32)
-            rows = self._gather(counts, f"rows/{len(tensors)}").numpy().reshape(self.size, -1)
+            name = f"rows/{len(tensors)}"
+            self._options(name)  # so that its own number counts
+            counts = tf.constant([self._order >> 1, *(x.shape[0] for x in tensors)], tf.int32)
+            orders, rows = np.split(self._gather(counts, name).numpy().reshape(self.size, -1), [1], axis=1)
+            if len({*orders.flat}) > 1:
+                raise UserError("the ranks use their collectives in different orders; --run.communicator horovod")
             sizes = [
                 [_floats(x.dtype, count * int(np.prod(x.shape[1:]))) for x, count in zip(tensors, own, strict=True)]
                 for own in rows.tolist()

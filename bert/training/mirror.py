@@ -26,6 +26,9 @@ from bert.training.distributed import on_rank_zero
 
 EVERY = 2.0  # seconds between looks for a new checkpoint
 LOGS_EVERY = 60.0  # seconds between sends of logs that have grown
+# A store cannot append. So a log of more bytes is sent between checkpoints only when it has grown by this share; all
+# these sends together have at most 9 times the bytes of the log.
+SMALL, GROWTH = 256 << 10, 1 / 8
 PATIENCE = 60.0  # seconds that a run which fails waits for what is being sent
 DESCRIBES = "config.json"  # the same during the whole life of a run
 
@@ -139,13 +142,14 @@ class _Beside:
         self.run, self.place = run, place
         self._sent: dict[Path, tuple[int, int]] = {}  # size and time
 
-    def send(self) -> None:
-        """Send those that have changed."""
+    def send(self, grown: float = 0.0) -> None:
+        """Send those that have changed; one of more than `SMALL` bytes only if it has grown by this share."""
         found = [path for path in [*self.run.glob("*"), *self.run.glob("events/*")] if not path.name.startswith(".")]
         for path in sorted(path for path in found if path.is_file() and not path.is_symlink()):
             status = path.stat()
             state = status.st_size, status.st_mtime_ns
-            if self._sent.get(path) != state:
+            before = self._sent.get(path, (0, 0))
+            if before != state and not max(SMALL, before[0]) < status.st_size < before[0] * (1 + grown):
                 content = path.read_bytes()
                 self.place.put(str(path.relative_to(self.run)), content, len(content))
                 self._sent[path] = state
@@ -183,19 +187,22 @@ class Mirror:
             new = checkpoint.newest(self.run.path) not in (self._whole or {0: b""})
             if new or waited >= LOGS_EVERY:
                 waited = 0.0
-                self._try()
+                self._try(0.0 if new else GROWTH)
 
-    def _try(self) -> None:
+    def _try(self, grown: float = 0.0) -> None:
         try:
-            self.send()
+            self.send(grown)
             self._warned = False
         except (UserError, OSError) as error:  # at the end it is raised
             if not self._warned:
                 print(f"warning: {self.run.path}: not sent yet, the run goes on: {error}", file=sys.stderr)
             self._warned = True
 
-    def send(self) -> None:
-        """Make the URL what the run directory is; older checkpoints stay there until a newer one is whole."""
+    def send(self, grown: float = 0.0) -> None:
+        """Make the URL what the run directory is; older checkpoints stay there until a newer one is whole.
+
+        grown: as `_Beside.send` has it, but with a checkpoint all is sent.
+        """
         run, place = self.run.path, self.place
         if self._whole is None:
             self._whole = _whole(place)
@@ -212,7 +219,7 @@ class Mirror:
                     continue  # the run has just removed it, or it is damaged
                 if self._whole.get(step) != described:
                     self._send_checkpoint(f"{checkpoint.FOLDER}/{folder.name}", step, described, streams)
-        self._beside.send()
+        self._beside.send(grown)
         self._remove_old()
 
     def _send_checkpoint(self, name: str, step: int, described: bytes, streams: Mapping[str, IO[bytes]]) -> None:

@@ -7,6 +7,7 @@ make(class, folder, seed, sizes)        a model with random weights, saved by sa
 tokens(folder, text)                    token ids
 pair(folder, first, second)             token ids and, for each, its characters in its text
 tagged(folder, words)                   token ids of a sentence that is given as words
+saved(folder, copy)                     the model and its tokenizer, loaded and saved by save_pretrained
 classes(folder)                         names of the classes, in the order of the logits
 minilm()                                where the package with real weights keeps them
 gpt2(folder, seed, sizes)               a GPT2LMHeadModel with random weights, saved
@@ -58,6 +59,13 @@ def make(kind: str, folder: str, seed: int, sizes: dict[str, int]) -> None:
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * config.hidden_size**-0.5)
     model.save_pretrained(folder)
+
+
+def saved(folder: str, copy: str) -> None:
+    """As a user loads a folder of their kind and saves it."""
+    kind = json.loads((Path(folder) / "config.json").read_text())["architectures"][0]
+    getattr(transformers, kind).from_pretrained(folder).save_pretrained(copy)
+    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(copy)
 
 
 def tokens(folder: str, text: str) -> list[int]:
@@ -267,7 +275,7 @@ def detected(generator: str, discriminator: str, inputs: str) -> list[float]:
 
 
 if __name__ == "__main__":
-    functions: tuple[Any, ...] = (run, make, tokens, pair, tagged, classes, minilm, gpt2, continued, stream, pseudo)
-    functions += (embedded, denoised, retrieved, similar, detected, adapted, with_adapter)
+    functions: tuple[Any, ...] = (run, make, saved, tokens, pair, tagged, classes, minilm, gpt2, continued)
+    functions += (stream, pseudo, embedded, denoised, retrieved, similar, detected, adapted, with_adapter)
     jobs: dict[str, Any] = {function.__name__: function for function in functions}
     json.dump([jobs[name](*arguments) for name, *arguments in json.load(sys.stdin)], sys.stdout)

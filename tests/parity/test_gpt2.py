@@ -59,7 +59,7 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, place in enumerate(places):
         (root / "theirs" / place).mkdir(parents=True)
         gpt2.write_tokenizer(byte_bpe.text_of(VOCABULARY, MERGES, root), 19, root / "theirs" / place)
-        sizes = SIZES[place.name] | {"vocab_size": len(VOCABULARY)}
+        sizes = SIZES[place.name] | {"vocab_size": len(VOCABULARY), "eos_token_id": VOCABULARY[byte_bpe.END]}
         made.append(("make", str(place.parent), root / "theirs" / place, number, sizes))
     oracle(*made)
     for place in places:

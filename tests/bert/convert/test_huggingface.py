@@ -79,6 +79,22 @@ def test_a_vocabulary_is_found_in_tokenizer_json(tmp_path: Path) -> None:
     assert (tmp_path / "back/vocab.txt").read_bytes() == (tmp_path / "run/vocab.txt").read_bytes()
 
 
+def test_the_longest_word_of_tokenizer_json_counts(tmp_path: Path) -> None:
+    a_run(tmp_path / "run", SMALL, TaskModel(SMALL, 0, AnswerSpans.described))
+    convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "theirs")])
+    path, beside = (tmp_path / "theirs" / name for name in ("tokenizer.json", "tokenizer_config.json"))
+    settings = json.loads(beside.read_text())
+    assert settings["max_input_chars_per_word"] == 200
+    assert settings["tokenizer_class"] == "PreTrainedTokenizerFast"  # which reads the file; BertTokenizer has 100
+    fast = json.loads(path.read_text())
+    fast["model"]["max_input_chars_per_word"] = 100  # what transformers 5 saves of a BertTokenizer
+    path.write_text(json.dumps(fast))
+    beside.write_text(json.dumps(settings | {"tokenizer_class": "BertTokenizer"}))
+    convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "back")])
+    vocab = tmp_path / "back/vocab.txt"
+    assert rules_of(vocab, load_vocab(vocab)).longest_word == 100
+
+
 def test_another_form_of_lower_casing_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     their_folder(tmp_path / "theirs")
     (tmp_path / "theirs/tokenizer_config.json").write_text('{"do_lower_case": false}')

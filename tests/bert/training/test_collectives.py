@@ -51,6 +51,33 @@ def test_large_sums_are_made_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sizes == [[3, 7], [1], [99], [0, 2]]
 
 
+def test_no_two_collectives_have_one_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    comm, taken = collectives.TensorFlowCommunicator(range(2), 0), list[tuple[int, int]]()  # key, elements
+
+    def reduce(input: tf.Tensor, instance_key: int | tf.Tensor, **_: object) -> tf.Tensor:
+        def note(key: tf.Tensor, size: tf.Tensor) -> None:
+            taken.append((int(key), int(size)))
+
+        with tf.control_dependencies([tf.py_function(note, [instance_key, tf.size(input)], [])]):
+            return 2 * input
+
+    monkeypatch.setattr(collectives.TensorFlowCommunicator, "_ordered", lambda self: [])
+    monkeypatch.setattr(tf.raw_ops, "CollectiveReduceV2", reduce)
+    for name in ("dbbldjek", "eidbahnn", *(f"layer_{number}/mlp" for number in range(50))):  # two with equal hashes
+        program = tf.function(lambda x, name=name: comm._reduce(x, name), [tf.TensorSpec([None, None, 3])])
+        for rows, tokens in ((2, 8), (4, 4), (7, 16), (5, 3)):
+            state = tf.random.stateless_uniform([rows, tokens, 3], [1, rows])
+            np.testing.assert_array_equal(program(state), 2 * state)
+        for size in (48, 49):
+            comm._reduce(tf.zeros([size]), name)
+    keys = {key for key, _ in taken}
+    assert len(taken) == 52 * 6 and len(keys) == 52 * 5  # 2 x 8 and 4 x 4 are the same numbers one after the other
+    assert len({*taken}) == len(keys) and min(keys) > 0 and max(keys) < 1 << 31
+    # A rank that ends early says so by a key that the others do not use for another sum.
+    comm._sum([tf.zeros([1])], "leave")
+    assert taken[-1] == (0, 1)
+
+
 def test_ranks_of_a_launcher_that_tells_no_place_to_meet_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*distributed.LAUNCHERS, "HOROVOD_RANK"):
         monkeypatch.delenv(name, raising=False)

@@ -248,6 +248,33 @@ def test_two_runs_do_not_mix(server: Server, host: Path, monkeypatch: pytest.Mon
         mirror.fetch(object_urls.local(f"s3://{BUCKET}/none"))
 
 
+def test_a_long_log_is_not_sent_whole_each_minute(server: Server, host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"s3://{BUCKET}/long"
+    run = RunConfig(directory=object_urls.local(url))
+    save(run.path, 1)
+    log, put, sent = run.path / "metrics.jsonl", object_store.Place.put, list[int]()
+    monkeypatch.setattr(mirror, "SMALL", 2000)
+
+    def count(place: object_store.Place, name: str, content: Any, size: int) -> None:
+        sent.append(size if name == log.name else 0)
+        put(place, name, content, size)
+
+    monkeypatch.setattr(object_store.Place, "put", count)
+    sender = mirror.Mirror(run, url)
+    for minute in range(300):
+        with open(log, "a") as stream:
+            stream.write(f"{minute:099}\n")
+        sender._try(mirror.GROWTH)
+        if minute < 20:
+            assert server.ask("GET", "long/metrics.jsonl") == log.read_bytes()
+    size = log.stat().st_size
+    assert size == 30_000 and size * 7 < sum(sent) < size * 9 + 20 * 2000
+    assert size / (1 + mirror.GROWTH) <= len(server.ask("GET", "long/metrics.jsonl")) < size
+    save(run.path, 2)  # with a checkpoint all is sent that belongs to it
+    sender._try(mirror.GROWTH)
+    assert server.ask("GET", "long/metrics.jsonl") == log.read_bytes()
+
+
 def test_a_store_that_does_not_answer_is_a_warning_until_the_end(
     server: Server, host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
