@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert.core import files, library_log, outputs, paths
-from bert.training import checkpoint
+from bert.training import checkpoint, metrics
 
 pytestmark = pytest.mark.faults
 
@@ -42,6 +42,9 @@ def test_outputs_have_the_permissions_of_the_umask(umask: int, tmp_path: Path) -
     checkpoint.save(root / "run", 3, {"weight": tf.ones([2, 3])}, keep=1)
     with files.exclusive(root / "run"):
         pass
+    log = metrics.Log(root / "run", steps=3, first=0, active=True)
+    log.write(1, "train", {"loss": 1.0})
+    log.close()
     found = {path: path.stat().st_mode & 0o777 for path in [root, *root.rglob("*")]}
     assert len(found) > 12
     expected = {path: (0o777 if path.is_dir() else 0o666) & ~umask for path in found}
