@@ -60,6 +60,7 @@ FILES = {
     "qrels.tsv": "query-id\tcorpus-id\tscore\nq\ta\t1\n",
     "pairs.tsv": "anchor\tpositive\n" + "".join(f"question {n}\tanswer {n}\n" for n in range(40)),
     "scored.tsv": "sentence1\tsentence2\tscore\nit rains\tit is wet\t4\nit rains\tthe sun\t1\na cat\ta cat\t5\n",
+    "stsb.csv": "".join(f"main-captions\tMSRvid\t2012test\t{n}\t{n}.5\tit rains\tit is {n}\n" for n in range(5)),
     "mrpc.tsv": MRPC + "1\t1\t2\ta man plays\tsomeone plays\n0\t3\t4\tit rains\tthe cat slept\n" * 8,
     "mrpc_test.tsv": MRPC.replace("Quality", "index") + "0\t1\t2\ta man plays\tsomeone plays\n",
     "rte.tsv": "index\tsentence1\tsentence2\tlabel\n" + "0\tit rains\tit is wet\tentailment\n"
@@ -175,7 +176,6 @@ PAGES = [
     ),
     Page(
         "docs/embeddings.md",
-        changes={"--data.text 0 --init": "--data.text 0 --batch.total 8 --init"},
         links={
             "workdir/imported": "masked",
             "RUN": "masked",
@@ -186,8 +186,8 @@ PAGES = [
             "BEIR/scifact/queries.jsonl": "queries.jsonl",
             "BEIR/scifact/qrels/test.tsv": "qrels.tsv",
             "texts.txt": "texts.txt",
-            "wiki.txt": "texts.txt",
-            "MRPC/dev.tsv": "mrpc.tsv",
+            "SentEval/data/downstream/STSBenchmark/sts-test.csv": "stsb.csv",
+            "STSBenchmark/sts-dev.csv": "stsb.csv",
         },
     ),
     Page(
