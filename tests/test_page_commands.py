@@ -335,10 +335,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+NAMES = [Path(page.name).stem for page in PAGES]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_what_is_changed_and_left_out_is_in_the_page(page: Page) -> None:
+    assert "+ " in page_scripts.script(page)  # which raises if not
+
+
 @pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("page", PAGES, ids=[Path(page.name).stem for page in PAGES])
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_the_commands_of_a_page_run_in_order(page: Page, made: Path, tmp_path: Path) -> None:
     with no_process_shows_it():
         done = page_scripts.run(page, tmp_path, made, SECRETS)
