@@ -74,6 +74,7 @@ PAGES = [
     Page(
         "README.md",
         changes={
+            "make doctor    #": "python -m bert.doctor --patience 300    #",  # also on a busy machine
             "RECIPE=bert_mini NP=2": "RECIPE=demo NP=1 SQUAD_RECIPE=squad_tiny FLAGS='--run.steps 2'",
             "RECIPE=bert_mini": "RECIPE=demo",
             "squad1": "made/example/train.json",
@@ -205,6 +206,14 @@ PAGES = [
             "make demo": "it is the whole demo",
             "python -m benchmarks.service_load": "it measures",
             "curl -d": "it is for a server that is installed elsewhere",
+            **dict.fromkeys(
+                (
+                    "python -m bert.export openvino RUN RUN/int8",
+                    "python -m serve --model RUN --engine openvino_int8",
+                    "python -m bert.export openvino RUN served_openvino8",
+                ),
+                "it needs nncf (tests/bert/export/test_openvino_files.py)",
+            ),
             "from optimum": "it needs optimum (tests/parity/test_optimum.py)",
         },
         links={
@@ -228,6 +237,8 @@ PAGES = [
                 "python -m bert.fill_mask workdir/roberta",
                 "python -m tasks.train mrpc --init.checkpoint workdir/roberta",
                 "python -m squad.train squad_base --init.checkpoint workdir/roberta",
+                "python -m bert.convert import huggingface ModernBERT-base",
+                "python -m tasks.train mrpc --init.checkpoint workdir/modern",
             ),
             "it needs published weights",
         ),
