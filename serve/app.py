@@ -128,7 +128,7 @@ class Service:
     async def reload(self, force: bool = False) -> list[str]:
         """Load changed models again; return their names."""
         failures = self.models.failures
-        changed = await asyncio.to_thread(self.models.reload, force)
+        changed = await asyncio.to_thread(self.models.reload, force, lambda: self.stopping)
         self.metrics.reloads.labels("loaded").inc(len(changed))
         self.metrics.reloads.labels("failed").inc(self.models.failures - failures)
         if changed and self.log:

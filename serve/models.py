@@ -3,7 +3,7 @@
 import functools
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,14 +134,17 @@ class Models:
         models = [model for model in self._loaded.values() if route in model.heads and name in (None, model.name)]
         return models[0] if models else None
 
-    def reload(self, force: bool = False) -> list[str]:
+    def reload(self, force: bool = False, stopping: Callable[[], bool] = lambda: False) -> list[str]:
         """Load the models whose run directories have changed; return their names.
 
         A model that cannot be loaded is reported and stays as it was, until its run directory changes again.
+        stopping: says before each model whether the service ends, so that no further one is loaded.
         """
         changed = []
         with self._reloading:
             for name, model in list(self._loaded.items()):
+                if stopping():
+                    break
                 state = state_of(model.run)
                 if not force and state == self._seen[name]:
                     continue

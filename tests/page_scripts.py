@@ -116,7 +116,8 @@ def prepare(page: Page, folder: Path, made: Path | None) -> None:
     if made:
         (folder / "made").symlink_to(made)
     for name, target in page.links.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        for parent in reversed((folder / name).relative_to(folder).parents):
+            (folder / parent).mkdir(mode=0o700, exist_ok=True)  # as the umask of `execute` has it
         (folder / name).symlink_to(folder / "made" / target)
 
 

@@ -60,6 +60,7 @@ FILES = {
     "qrels.tsv": "query-id\tcorpus-id\tscore\nq\ta\t1\n",
     "pairs.tsv": "anchor\tpositive\n" + "".join(f"question {n}\tanswer {n}\n" for n in range(40)),
     "scored.tsv": "sentence1\tsentence2\tscore\nit rains\tit is wet\t4\nit rains\tthe sun\t1\na cat\ta cat\t5\n",
+    "stsb.csv": "".join(f"main-captions\tMSRvid\t2012test\t{n}\t{n}.5\tit rains\tit is {n}\n" for n in range(5)),
     "mrpc.tsv": MRPC + "1\t1\t2\ta man plays\tsomeone plays\n0\t3\t4\tit rains\tthe cat slept\n" * 8,
     "mrpc_test.tsv": MRPC.replace("Quality", "index") + "0\t1\t2\ta man plays\tsomeone plays\n",
     "rte.tsv": "index\tsentence1\tsentence2\tlabel\n" + "0\tit rains\tit is wet\tentailment\n"
@@ -73,6 +74,7 @@ PAGES = [
     Page(
         "README.md",
         changes={
+            "make doctor    #": "python -m bert.doctor --patience 300    #",  # also on a busy machine
             "RECIPE=bert_mini NP=2": "RECIPE=demo NP=1 SQUAD_RECIPE=squad_tiny FLAGS='--run.steps 2'",
             "RECIPE=bert_mini": "RECIPE=demo",
             "squad1": "made/example/train.json",
@@ -179,7 +181,6 @@ PAGES = [
     ),
     Page(
         "docs/embeddings.md",
-        changes={"--data.text 0 --init": "--data.text 0 --batch.total 8 --init"},
         links={
             "workdir/imported": "masked",
             "RUN": "masked",
@@ -190,8 +191,8 @@ PAGES = [
             "BEIR/scifact/queries.jsonl": "queries.jsonl",
             "BEIR/scifact/qrels/test.tsv": "qrels.tsv",
             "texts.txt": "texts.txt",
-            "wiki.txt": "texts.txt",
-            "MRPC/dev.tsv": "mrpc.tsv",
+            "SentEval/data/downstream/STSBenchmark/sts-test.csv": "stsb.csv",
+            "STSBenchmark/sts-dev.csv": "stsb.csv",
         },
     ),
     Page(
@@ -209,6 +210,14 @@ PAGES = [
             "make demo": "it is the whole demo",
             "python -m benchmarks.service_load": "it measures",
             "curl -d": "it is for a server that is installed elsewhere",
+            **dict.fromkeys(
+                (
+                    "python -m bert.export openvino RUN RUN/int8",
+                    "python -m serve --model RUN --engine openvino_int8",
+                    "python -m bert.export openvino RUN served_openvino8",
+                ),
+                "it needs nncf (tests/bert/export/test_openvino_files.py)",
+            ),
             "from optimum": "it needs optimum (tests/parity/test_optimum.py)",
         },
         links={
@@ -235,6 +244,7 @@ PAGES = [
                 "python -m bert.convert import huggingface ModernBERT-base",
                 "python -m data.tfrecords --source workdir/corpus/shards --vocab workdir/modern/tokenizer.json",
                 "python -m bert.pretrain bert_domain --init.checkpoint workdir/modern",
+                "python -m tasks.train mrpc --init.checkpoint workdir/modern",
             ),
             "it needs published weights",
         ),
@@ -342,10 +352,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+NAMES = [Path(page.name).stem for page in PAGES]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_what_is_changed_and_left_out_is_in_the_page(page: Page) -> None:
+    assert "+ " in page_scripts.script(page)  # which raises if not
+
+
 @pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("page", PAGES, ids=[Path(page.name).stem for page in PAGES])
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_the_commands_of_a_page_run_in_order(page: Page, made: Path, tmp_path: Path) -> None:
     with no_process_shows_it():
         done = page_scripts.run(page, tmp_path, made, SECRETS)

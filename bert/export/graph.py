@@ -64,6 +64,8 @@ def save(
     module: tf.Module, signatures: dict[str, tf.types.experimental.PolymorphicFunction], longest: int, folder: Path
 ) -> None:
     """Write a SavedModel for TensorFlow Serving, with requests to warm it up. longest: tokens of an input."""
+    for name in ("variables", "assets"):  # TensorFlow's own have 0755, whatever the umask allows
+        (folder / name).mkdir(parents=True)
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(module, str(folder), signatures=signatures, options=options)
     warmup.write(signatures, longest, folder)

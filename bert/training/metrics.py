@@ -31,7 +31,9 @@ class Log:
             return
         self._path = run / journal.NAME
         self._remove_after(first)
-        self._events = tf.summary.create_file_writer(str(run / "events"))
+        events = run / "events"
+        events.mkdir(parents=True, exist_ok=True)  # TensorFlow's own has 0755, whatever the umask allows
+        self._events = tf.summary.create_file_writer(str(events))
         self._last = ""  # line of training, if only the bar has shown it
 
     def _remove_after(self, step: int) -> None:

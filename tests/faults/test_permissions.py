@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert.core import files, library_log, outputs, paths
-from bert.training import checkpoint
+from bert.training import checkpoint, metrics
 
 pytestmark = pytest.mark.faults
 
@@ -31,6 +31,20 @@ def make(folder: Path) -> outputs.StageResult:
     return outputs.StageResult(counts={})
 
 
+class Lower(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def lower(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"lower": tf.strings.lower(text)}
+
+
+def unlike(root: Path, umask: int) -> dict[str, str]:
+    """The files and folders whose permissions are not those of the umask."""
+    found = {path: path.stat().st_mode & 0o777 for path in [root, *root.rglob("*")]}
+    assert len(found) > 6
+    expected = {path: (0o777 if path.is_dir() else 0o666) & ~umask for path in found}
+    return {str(path): oct(mode) for path, mode in found.items() if mode != expected[path]}
+
+
 def test_outputs_have_the_permissions_of_the_umask(umask: int, tmp_path: Path) -> None:
     root = tmp_path / "root"
     with files.atomic_write(root / "text") as stream:
@@ -42,10 +56,20 @@ def test_outputs_have_the_permissions_of_the_umask(umask: int, tmp_path: Path) -
     checkpoint.save(root / "run", 3, {"weight": tf.ones([2, 3])}, keep=1)
     with files.exclusive(root / "run"):
         pass
-    found = {path: path.stat().st_mode & 0o777 for path in [root, *root.rglob("*")]}
-    assert len(found) > 12
-    expected = {path: (0o777 if path.is_dir() else 0o666) & ~umask for path in found}
-    assert found == expected
+    log = metrics.Log(root / "run", steps=3, first=0, active=True)
+    log.write(1, "train", {"loss": 1.0})
+    log.close()
+    assert not unlike(root, umask)
+
+
+def test_a_saved_model_has_the_permissions_of_the_umask(umask: int, tmp_path: Path) -> None:
+    for package in ("tensorflow_text", "tensorflow_serving"):
+        pytest.importorskip(package, reason="exports need it")
+    from bert.export import graph
+
+    module = Lower()
+    graph.save(module, {"serving_default": module.lower}, 3, tmp_path / "served")
+    assert not unlike(tmp_path / "served", umask)
 
 
 def test_what_is_trusted_is_private(umask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -520,10 +520,13 @@ def test_every_use_is_described() -> None:
 
 
 def test_calls_to_load_again_do_not_pile_up(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, go_on = [], threading.Event()
+    begun, go_on = list[bool](), threading.Event()
+    ends = list[Callable[[], bool]]()
 
-    def reload(force: bool) -> list[str]:
+    def reload(force: bool, stopping: Callable[[], bool]) -> list[str]:
         begun.append(force)
+        ends.append(stopping)
+        assert not stopping()
         go_on.wait(30)
         return []
 
@@ -537,4 +540,4 @@ def test_calls_to_load_again_do_not_pile_up(models: Models, monkeypatch: pytest.
         found.portal.call(service.ask_to_reload)
         go_on.set()
         wait_for(lambda: len(begun) == 2, "the reload that waited")
-    assert begun == [True, True]
+    assert begun == [True, True] and ends[0]()

@@ -61,6 +61,13 @@ def test_a_changed_run_is_loaded_again_and_a_damaged_one_is_not(
     assert models.reload() == [] and models.reload(force=True) == ["run"]
 
 
+def test_a_service_that_ends_loads_no_further_model(tmp_path: Path) -> None:
+    run = runs.of_questions(tmp_path / "run")
+    models = Models({"first": run, "second": run}, "float32", 4)
+    ends = iter([False, True])
+    assert models.reload(True, lambda: next(ends)) == ["first"]
+
+
 def test_a_model_that_is_loaded_again_does_not_keep_the_earlier_one(tmp_path: Path) -> None:
     models = Models({"run": runs.of_questions(tmp_path / "run")}, "float32", 4)
     heads = models.all()[0].heads
