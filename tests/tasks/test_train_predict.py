@@ -91,13 +91,13 @@ FILES = {
 COLUMNS = {"classify": "--data.label kind"}
 
 
-def fine_tune(folder: Path, recipe: str, run: Path, *more: str) -> Path:
+def fine_tune(folder: Path, recipe: str, run: Path | str, *more: str) -> Path:
     files = [f"--data.{split} {folder / FILES[recipe].format(split)}" for split in ("train", "dev")]
     start = f"--init.checkpoint none --data.vocab {folder}/vocab.txt --run.directory {run}"
     words = f"{recipe} {' '.join(files)} {start} {SETTINGS} {COLUMNS.get(recipe, '')}".split()
     given = dict(zip(words[1::2], words[2::2], strict=True)) | dict(zip(more[::2], more[1::2], strict=True))
     train.main([recipe, *(word for pair in given.items() for word in pair)])
-    return run
+    return Path(run)
 
 
 @pytest.fixture(autouse=True)
