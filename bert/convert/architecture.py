@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from reprlib import repr as shown
 from typing import Any
 
 from bert.convert import modernbert
@@ -34,22 +35,22 @@ def read_architecture(path: Path, kinds: Sequence[str] = tuple(FAMILIES)) -> Mod
     fields = files.read_object(path)
     kind = fields.get("model_type", "bert")
     if kind not in kinds:
-        raise InputError(f"{path}: model_type is {kind!r}; supported here: {', '.join(map(repr, kinds))}")
+        raise InputError(f"{path}: model_type is {shown(kind)}; supported here: {', '.join(map(repr, kinds))}")
     if kind == modernbert.MODEL_TYPE:
         return modernbert.read_config(fields, path, ACTIVATIONS)
     family = FAMILIES[kind]
     for key, value in family.supported.items():
         if fields.get(key, value) != value:
-            raise InputError(f"{path}: {key} is {fields[key]!r}; only {value!r} is supported")
+            raise InputError(f"{path}: {key} is {shown(fields[key])}; only {value!r} is supported")
     sizes: dict[str, Any] = {}
     for ours in _sizes(family):
         sizes[ours] = fields.get(key := family.key(ours))
         if type(sizes[ours]) is not int or sizes[ours] < 1:
-            raise InputError(f"{path}: {key} is {sizes[ours]!r}, not a positive integer; use the model's own file")
+            raise InputError(f"{path}: {key} is {shown(sizes[ours])}, not a positive integer; use the model's own file")
     for ours in RATES:
         key = family.key(ours)
         if type(fields.get(key, 0)) not in (int, float) or not 0 <= fields.get(key, 0) < 1:
-            raise InputError(f"{path}: {key} is {fields[key]!r}, not a number in [0, 1); use the model's original file")
+            raise InputError(f"{path}: {key} is {shown(fields[key])}, not a number in [0, 1); use the model's own file")
         sizes |= {ours: fields[key]} if key in fields else {}
     sizes |= {"hidden_act": _activation(fields, family, path), EPSILON: _epsilon(fields, family, path)}
     try:
@@ -67,7 +68,7 @@ def _activation(fields: dict[str, Any], family: Family, path: Path) -> str:
     """Return our name of the activation in a configuration."""
     name = fields.get(key := family.key("hidden_act"), "gelu")
     if not isinstance(name, str) or name not in ACTIVATIONS:
-        raise InputError(f"{path}: {key} is {name!r}; supported: {', '.join(ACTIVATIONS)}")
+        raise InputError(f"{path}: {key} is {shown(name)}; supported: {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
 
 
@@ -75,7 +76,7 @@ def _epsilon(fields: dict[str, Any], family: Family, path: Path) -> float:
     """Return the epsilon of layer norms in a configuration."""
     epsilon = fields.get(key := family.key(EPSILON), BERTS_EPSILON)
     if type(epsilon) not in (int, float) or not 0 < epsilon < 1:
-        raise InputError(f"{path}: {key} is {epsilon!r}, not a number in (0, 1); use the model's own file")
+        raise InputError(f"{path}: {key} is {shown(epsilon)}, not a number in (0, 1); use the model's own file")
     return float(epsilon)
 
 

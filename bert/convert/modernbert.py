@@ -7,6 +7,7 @@ versions write `global_attn_every_n_layers`, `global_rope_theta` and `local_rope
 
 from collections.abc import Mapping
 from pathlib import Path
+from reprlib import repr as shown
 from typing import Any, Literal
 
 from bert.core import files
@@ -55,17 +56,21 @@ def read_config(fields: Mapping[str, Any], path: Path, activations: Mapping[str,
     """
     for key, value in SUPPORTED.items():
         if fields.get(key, value) != value:
-            raise InputError(f"{path}: {key} is {fields[key]!r}; only {value!r} is supported")
+            raise InputError(f"{path}: {key} is {shown(fields[key])}; only {value!r} is supported")
     for key in SIZES:
         if type(fields.get(key)) is not int or fields[key] < 1:
-            raise InputError(f"{path}: {key} is {fields.get(key)!r}, not a positive integer; use the model's own file")
+            raise InputError(
+                f"{path}: {key} is {shown(fields.get(key))}, not a positive integer; use the model's own file"
+            )
     names = {fields.get(key, "gelu") for key in ACTIVATIONS}
     if len(names) > 1 or not all(isinstance(name, str) and name in activations for name in names):
         some = ", ".join(activations)
         raise InputError(f"{path}: {' and '.join(ACTIVATIONS)} are {sorted(map(str, names))}; supported: one of {some}")
     window = fields.get("local_attention", WINDOW)
     if type(window) is not int or window < 2:
-        raise InputError(f"{path}: local_attention is {window!r}, not an integer above 1; use the model's own file")
+        raise InputError(
+            f"{path}: local_attention is {shown(window)}, not an integer above 1; use the model's own file"
+        )
     try:
         return ModelConfig(
             **{key: fields[key] for key in SIZES},
@@ -95,14 +100,14 @@ def _pooling(fields: Mapping[str, Any], path: Path) -> Literal["cls", "mean"]:
     """Return what the head of a classifier reads."""
     pooling = fields.get("classifier_pooling", "cls")
     if pooling not in ("cls", "mean"):
-        raise InputError(f"{path}: classifier_pooling is {pooling!r}; supported: cls and mean")
+        raise InputError(f"{path}: classifier_pooling is {shown(pooling)}; supported: cls and mean")
     return "mean" if pooling == "mean" else "cls"
 
 
 def _number(fields: Mapping[str, Any], key: str, default: float, path: Path) -> float:
     value = fields.get(key, default)
     if type(value) not in (int, float) or not 0 <= value < 1:
-        raise InputError(f"{path}: {key} is {value!r}, not a number in [0, 1); use the model's own file")
+        raise InputError(f"{path}: {key} is {shown(value)}, not a number in [0, 1); use the model's own file")
     return float(value)
 
 
@@ -117,7 +122,7 @@ def _global_every(fields: Mapping[str, Any], path: Path) -> int:
         if types != _layer_types(layers, every):
             raise InputError(f"{path}: the layers of layer_types with {GLOBAL} have no equal distances from the first")
     if type(every) is not int or every < 1:
-        raise InputError(f"{path}: global_attn_every_n_layers is {every!r}, not a positive integer")
+        raise InputError(f"{path}: global_attn_every_n_layers is {shown(every)}, not a positive integer")
     return every
 
 
@@ -137,7 +142,9 @@ def _theta(fields: Mapping[str, Any], kind: str, path: Path) -> float:
     if theta is None and kind == LOCAL:
         theta = fields.get(*THETA[GLOBAL])
     if type(theta) not in (int, float) or not theta > 1:
-        raise InputError(f"{path}: rope_theta of {kind} is {theta!r}, not a number above 1; use the model's own file")
+        raise InputError(
+            f"{path}: rope_theta of {kind} is {shown(theta)}, not a number above 1; use the model's own file"
+        )
     return float(theta)
 
 

@@ -34,7 +34,7 @@ def test_without_the_package_auto_is_tensorflow(package: str, tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("changed", "compute", "message"),
     [
-        ({"causal": True}, "float32", "it does not compute causal models; leave it out"),
+        ({"causal": True}, "float32", "it does not compute causal models; give --engine tensorflow"),
         ({}, "float16", "it has no float16 on CPUs; give --compute float32 or bfloat16"),
         ({"num_hidden_layers": 900, "hidden_size": 4998}, "float32", "it does not take models of more than 2 GB; give"),
     ],
