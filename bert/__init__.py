@@ -6,7 +6,7 @@ From Python, `bert.load` opens a trained model; `bert.recipe` and `bert.train` t
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bert.core import cli, limits, stopping
+from bert.core import cli, library_log, limits, stopping
 
 if TYPE_CHECKING:
     from bert.api import load, recipe, train
@@ -23,5 +23,6 @@ stopping.hold()
 def __getattr__(name: str) -> Any:
     """Import what is for Python when it is first asked for: it needs TensorFlow, which many commands do not."""
     if name in ("load", "recipe", "train"):
-        return getattr(importlib.import_module("bert.api"), name)
+        with library_log.withheld():
+            return getattr(importlib.import_module("bert.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,7 +28,7 @@ import numpy as np
 
 from bert import fill_mask, generate, heads, hidden_states, recipes
 from bert.causal import trained
-from bert.core import cli, object_urls
+from bert.core import cli, library_log, object_urls
 from bert.core.errors import UsageError
 from bert.embedding import Pool
 from bert.engines import engine as engines
@@ -403,7 +403,8 @@ def load(
 
 @functools.cache  # TensorFlow's devices cannot be changed once it has a tensor
 def _device(kind: Kind) -> Device:
-    return devices.choose(kind, flag="device")
+    with library_log.withheld():
+        return devices.choose(kind, flag="device")
 
 
 def recipe(name: str, settings: Mapping[str, Any] | None = None) -> Any:

@@ -2,7 +2,8 @@
 
 TensorFlow, XLA, Horovod and absl write to file descriptor 2, some of it whatever their log levels are, and to Python's
 `logging`. A command keeps the screen for its own messages: `prepare` gives sys.stderr a descriptor of its own when
-TensorFlow is imported, and descriptor 2 becomes a log file. Only commands do this; `import bert` alone does not.
+TensorFlow is imported, and descriptor 2 becomes a log file. Only commands do this. In a program that imports bert the
+descriptor is the program's own: there `withheld` drops the lines of libraries while TensorFlow and the device start.
 
 The file is removed when the command ends well, or by an error that its line explains. Else a line names it. A process
 that a library aborts cannot print that line: the traceback of faulthandler has the file's name, as the name of a file
@@ -16,9 +17,12 @@ import contextlib
 import faulthandler
 import logging
 import os
+import re
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
 
@@ -29,6 +33,11 @@ FILES = 100  # in a folder of logs; the oldest are removed, but for those of pro
 LARGEST = 16 << 20  # bytes of a file; then its second half is dropped
 LOOK = 60.0  # seconds after which a process looks at its file again
 RUNS = 10 * LOOK  # a file that has changed within this time is that of a process that runs
+
+# A line of absl's or XLA's log below FATAL, in either form, and what two of TensorFlow's go on with.
+OF_A_LIBRARY = re.compile(
+    rb"[IWE]\d{4} \d\d:\d\d:|[-\d]{10} [:.\d]+: [IWE] |WARNING: All log messages before absl|To enable the following"
+)
 
 _path: Path | None = None  # of this process; None if messages stay on the screen
 _is_open = False
@@ -86,6 +95,36 @@ def begin() -> None:
     handler.setFormatter(logging.Formatter("%(levelname)s:%(name)s:%(message)s"))
     logging.getLogger().addHandler(handler)  # TensorFlow and absl then add none of their own
     threading.Thread(target=_limit, name="log", daemon=True).start()
+
+
+@contextlib.contextmanager
+def withheld() -> Iterator[None]:
+    """Drop the lines that libraries write to file descriptor 2 meanwhile, unless all fails or BERT_VERBOSE says not to.
+
+    Other lines, such as those of the program's own threads, are written afterwards.
+    """
+    screen = None
+    if not _is_open and os.environ.get(VERBOSE, "0") in ("", "0"):
+        with contextlib.suppress(OSError):  # it is closed
+            screen = os.dup(2)
+    if screen is None:
+        yield
+        return
+    dropped: re.Pattern[bytes] | None = OF_A_LIBRARY
+    with tempfile.TemporaryFile() as lines:
+        os.dup2(lines.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            dropped = None
+            raise
+        finally:
+            os.dup2(screen, 2)
+            os.close(screen)
+            lines.seek(0)
+            for line in lines:
+                if dropped is None or not dropped.match(line):
+                    os.write(2, line)
 
 
 def _open() -> int:

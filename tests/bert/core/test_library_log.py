@@ -194,3 +194,32 @@ def test_without_the_environment_one_line_says_how_to_enter_it(tmp_path: Path, m
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "is not installed for " in done.stderr
     assert done.stderr.endswith("; enter the environment (. .venv/bin/activate), or make it (make setup)\n")
+
+
+PROGRAM = """
+import os, sys
+from bert.core import library_log
+try:
+    with library_log.withheld():
+        os.write(2, b"E0000 00:00:1795781761.822422    9601 cuda_platform.cc:52] failed call to cuInit\\n")
+        os.write(2, b"2026-11-27 12:07:33.697819: E external/local_xla/cuda_dnn.cc:8454] Unable to register\\n")
+        os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\\n")
+        print("the program's own line", file=sys.stderr)
+        {last}
+except OSError as error:
+    print(error, file=sys.stderr)
+print("after", file=sys.stderr)
+"""
+
+
+def test_a_program_that_imports_bert_keeps_its_own_lines_alone(tmp_path: Path) -> None:
+    def shown(last: str, **environment: str) -> list[str]:
+        words = [sys.executable, "-c", PROGRAM.format(last=last)]
+        done = subprocess.run(words, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stderr.splitlines()
+
+    assert shown("pass") == ["the program's own line", "after"]
+    failed = shown("raise OSError('no such device')")  # an error may be explained by what the library said
+    assert len(failed) == 6 and "cuInit" in failed[0] and failed[-2:] == ["no such device", "after"]
+    assert len(shown("pass", BERT_VERBOSE="1")) == 5
