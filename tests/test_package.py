@@ -135,6 +135,7 @@ print(answer.text)
 """
     told = run(programs / "python", "-c", code)
     assert told.returncode == 0, told.stderr[-2000:]
+    assert told.stderr.startswith("note: ") and told.stderr.count("\n") == 1, "TensorFlow is silent in programs too"
     shown = run(
         programs / "bert", "squad.predict", "--model", model, "--question", "Which river?", "--context",
         "the river cafe is here",
