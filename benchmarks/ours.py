@@ -20,7 +20,7 @@ def main(folder: Path, vocab: Path, times: int) -> None:
     source = _part(folder / "raw.jsonl")
     sizes = [len(line["text"].encode()) for line in documents.parts.read_records(source, "text")]
     vocab_sha256 = files.sha256(vocab)
-    tfrecords._load_tokenizer(vocab, True, vocab_sha256)  # a worker loads it once for all its shards
+    tfrecords._load_tokenizer(vocab, vocab_sha256)  # a worker loads it once for all its shards
     with tempfile.TemporaryDirectory(dir=folder) as name:
         work = Path(name)
         options = tfrecords.Options(
