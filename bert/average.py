@@ -6,7 +6,7 @@
 Each weight is the mean of its values in the newest checkpoints, all with the same share, computed in float64. Where
 the learning rate is high, the mean lies closer to the minimum than each checkpoint (Izmailov et al. 2018, "Averaging
 Weights Leads to Wider Optima and Better Generalization"). The generator of replaced-token detection, and what only
-training needs of embeddings, are left out.
+training needs of embeddings, are left out. Low-rank updates are added to their kernels.
 
 The output is a run directory with one checkpoint, of step 0, as an import makes it. Every command reads it.
 """
@@ -41,17 +41,15 @@ class Options:
 
 def make(options: Options, folders: Sequence[Path], partial: Path) -> outputs.StageResult:
     """Write the mean of the checkpoints `folders` into `partial`."""
-    import tensorflow as tf
-
     from bert.convert import run
     from bert.training import checkpoint
 
     model, steps = run.read_model(options.run), [checkpoint.step_of(folder) for folder in folders]
     sums = {name: np.zeros(value.shape) for name, value in model.values.items()}
     for folder in folders:
-        reader = tf.train.load_checkpoint(str(folder / checkpoint.BUNDLE))
+        stored = checkpoint.Stored(folder)
         for name, total in sums.items():
-            total += reader.get_tensor(name)
+            total += stored.get(name)
     values = {name: (total / len(folders)).astype(np.float32) for name, total in sums.items()}
     settings = run.import_settings(f"average {options.run.name}", model.match) | {"averaged": steps}
     if made := embedding.of(model.settings, options.run / "config.json"):

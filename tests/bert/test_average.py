@@ -56,6 +56,20 @@ def test_each_weight_is_the_mean_of_the_newest_checkpoints(run: Path, tmp_path: 
     assert np.exp(scores).sum() == pytest.approx(1, abs=1e-5)
 
 
+def test_low_rank_updates_are_in_the_mean(run: Path, tmp_path: Path) -> None:
+    kernel, random = "layer_1/attention/query", np.random.default_rng(2)
+    expected = np.zeros((12, 12))
+    for step in (12, 13):
+        state = dict(variables(PretrainingModel(SMALL, seed=step)))
+        a, b = random.normal(size=(12, 2)), random.normal(size=(2, 12))
+        for part, value in (("a", a), ("b", b), ("scale", 0.5)):
+            state[f"{kernel}/lora_{part}"] = tf.Variable(value, dtype=tf.float32)
+        expected += (state[f"{kernel}/kernel"].numpy() + 0.5 * a @ b) / 2
+        checkpoint.save(run, step, state, keep=5)
+    average.main([str(run), "--output", str(tmp_path / "mean"), "--last", "2"])
+    np.testing.assert_allclose(weights(tmp_path / "mean", 0)[f"{kernel}/kernel"], expected, atol=1e-6)
+
+
 def test_checkpoints_that_are_not_there_or_damaged_end_the_command(run: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has 3 checkpoints, not 4; give --last 3, or train with --run.keep 4"):
         average.main([str(run), "--output", str(tmp_path / "mean"), "--last", "4"])
