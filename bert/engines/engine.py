@@ -80,8 +80,7 @@ def in_8_bits(encoder: Encoder, compute: Compute, folder: Path, weights: str) ->
     UsageError if OpenVINO cannot compute it, InputError if the files are missing or those of other weights,
     IntegrityError if they are damaged.
     """
-    if problem := _problem(encoder.config, compute):
-        raise UsageError(f"--engine openvino_int8: {problem}")
+    choose("openvino_int8", encoder.config, compute)
     remedy = f"run python -m bert.export openvino {folder.parent} {folder} --int8 true --calibration DEV"
     if not folder.exists():
         raise InputError(f"{folder}: no such folder, from which --engine openvino_int8 computes; {remedy}")
@@ -102,8 +101,8 @@ def choose(engine: Engine, config: ModelConfig, compute: Compute) -> Literal["te
     if engine == "tensorflow":
         return engine
     problem = _problem(config, compute)
-    if problem and engine == "openvino":
-        raise UsageError(f"--engine openvino: {problem}")
+    if problem and engine != "auto":
+        raise UsageError(f"--engine {engine}: {problem}")
     return "tensorflow" if problem else "openvino"
 
 

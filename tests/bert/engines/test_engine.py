@@ -12,7 +12,7 @@ from bert.core.config import ModelConfig
 from bert.core.errors import UsageError
 from bert.engines import engine
 from bert.hardware import devices
-from bert.hardware.choices import Compute
+from bert.hardware.choices import Compute, Engine
 from bert.minimal_pairs import __main__ as minimal_pairs
 from bert.model.encoder import Encoder
 from serve.models import Models
@@ -44,8 +44,10 @@ def test_what_openvino_cannot_compute_is_refused_or_left_to_tensorflow(
 ) -> None:
     config: ModelConfig = dataclasses.replace(CONFIG, **changed)  # type: ignore[arg-type]
     assert engine.choose("auto", config, compute) == engine.choose("tensorflow", config, compute) == "tensorflow"
-    with pytest.raises(UsageError, match=f"^--engine openvino: {message}"):
-        engine.choose("openvino", config, compute)
+    asked: tuple[Engine, ...] = ("openvino", "openvino_int8")
+    for name in asked:
+        with pytest.raises(UsageError, match=f"^--engine {name}: {message}"):
+            engine.choose(name, config, compute)
 
 
 def test_a_gpu_is_tensorflows(monkeypatch: pytest.MonkeyPatch) -> None:
