@@ -606,7 +606,6 @@ class InitConfig:
 
     def __post_init__(self) -> None:
         ranges.check(self, "init.")
-
         _require(not self.layers or self.source is not None, "init.layers are those of --init.checkpoint RUN; give one")
 
     @property

@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from bert.model.initializers import Initializer
 
-A, B, SCALE = "lora_a", "lora_b", "lora_scale"  # last parts of the names of variables; the first parts are the layer's
+# Last parts of the names of variables; the first parts are the layer's.
+PARTS = A, B, SCALE = ("lora_a", "lora_b", "lora_scale")
 
 
 class LowRankUpdate(tf.Module):
@@ -40,7 +41,7 @@ def product(a: tf.Tensor, b: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
 
 def is_of_update(name: str) -> bool:
     """Return whether a variable belongs to a low-rank update."""
-    return name.rsplit("/", 1)[-1] in (A, B, SCALE)
+    return name.rsplit("/", 1)[-1] in PARTS
 
 
 def is_learnt(name: str) -> bool:

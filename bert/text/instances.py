@@ -252,8 +252,7 @@ def chunks(documents: Documents, config: InstanceConfig, uniform: Iterator[float
     """Cut every document into chunks of whole sentences that fill a sequence (the last one may be shorter).
 
     uniform: numbers in [0, 1), with which some chunks are shorter. With `single_sentences` each sentence is a chunk.
-    Returns sentence numbers [M + 1]: chunk m has sentences
-    `cuts[m]:cuts[m + 1]`.
+    Returns sentence numbers [M + 1]: chunk m has sentences `cuts[m]:cuts[m + 1]`.
     """
     if config.single_sentences:
         return np.arange(len(documents.sentences))

@@ -35,7 +35,6 @@ HIDDEN = re.compile(r"\.step-\d+\.(partial|parts|old|lock)")  # the last two: of
 DESCRIPTION = "description"  # in a manifest: the hashes of the files that describe the run
 STATE = ("adam_m", "adam_v", "applied", "guard", "loss_scale", "spikes", "run")  # of training: first parts of names
 ENCODER = re.compile(r"embeddings|layer_([0-9]+)|final")  # first parts of names
-PARTS = (low_rank.A, low_rank.B, low_rank.SCALE)  # of a low-rank update: last parts of names
 MAX_LISTED = 4  # names in a message
 GLOB_CHARACTERS = set("*?[\\")  # TensorFlow writes to the path itself, but reads it as a pattern
 
@@ -326,9 +325,8 @@ def load_weights(run: Path, variables: State, new_heads: tuple[str, ...] = (), l
 
     A head in `new_heads` keeps its values if the checkpoint has no variable of it; it is then reported on stderr. The
     state of training, and heads of which `variables` has nothing, may remain in the checkpoint. layers: as `Stored` has
-    it. Raise InputError if the
-    run has no checkpoint, lacks another variable, or has one of another shape or one more; IntegrityError if a file
-    that describes the run has changed; UsageError if TensorFlow cannot read its path.
+    it. Raise InputError if the run has no checkpoint, lacks another variable, or has one of another shape or one more;
+    IntegrityError if a file that describes the run has changed; UsageError if TensorFlow cannot read its path.
     """
     return _read_to_use(run, lambda folder: _assign_with_new_heads(folder, variables, new_heads, layers))
 
@@ -423,14 +421,14 @@ class Stored:
 
     def updates(self) -> dict[str, np.ndarray]:
         """Return the variables of the updates, by name."""
-        named = [f"{layer}/{part}" for layer in self.updated.values() for part in PARTS]
+        named = [f"{layer}/{part}" for layer in self.updated.values() for part in low_rank.PARTS]
         return {name: self._value(name) for name in named}
 
     def get(self, name: str) -> np.ndarray:
         """Return the value of a variable."""
         value = self._value(name)
         if part := self.updated.get(name):
-            value = value + low_rank.product(*(self._value(f"{part}/{each}") for each in PARTS)).numpy()
+            value = value + low_rank.product(*(self._value(f"{part}/{each}") for each in low_rank.PARTS)).numpy()
         return value
 
     def _value(self, name: str) -> np.ndarray:
