@@ -10,7 +10,8 @@ random times that do not wait for answers. Prints a line of JSON for each: answe
 answers, percentiles of the time to an answer, and the service's largest memory. Last comes the highest rate at which
 95 % of the answers take at most --p95 seconds and none is refused.
 
-An answer of ours is wrong if `squad.predict` gives it a probability that is more than 0.001 below that of its own. All
+An answer of ours is wrong if `squad.predict` with the same engine gives it a probability that is more than 0.001 below
+that of its own. All
 traffic stays on the loopback interface. The clients have a process of their own but share the cores with the service.
 """
 
@@ -119,7 +120,7 @@ def questions(options: Options) -> list[Query]:
     """Return the questions with the answers of squad.predict, each computed alone."""
     read = examples.read_dataset(options.dataset, strict=False)
     chosen = random.Random(options.seed).sample(read.examples, min(options.questions, len(read.examples)))
-    model = squad_model.load(options.model, options.compute)
+    model = squad_model.load(options.model, options.compute, options.engine)
     reader = Reader(
         model, batch=1, n_best=20, max_answer_length=MAX_ANSWER_LENGTH, null=model.kind.impossible, compiled=False
     )
@@ -136,20 +137,24 @@ class Load:
 
     def __init__(self, address: str, questions: Sequence[Query], checked: bool) -> None:
         """checked: whether answers are compared with the expected ones."""
-        self.questions, self.checked = questions, checked
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        self.client = httpx.AsyncClient(base_url=address, timeout=TIMEOUT, limits=limits)
+        self.address, self.questions, self.checked = address, questions, checked
+        # One client for each connection: a client looks through all its connections for each request, and with
+        # hundreds of them it takes more of the processor than the service.
+        self.idle: list[httpx.AsyncClient] = []
 
     async def ask(self, one: Query, outcome: Outcome) -> None:
         """Ask one question."""
         begun = time.perf_counter()
+        client = self.idle.pop() if self.idle else httpx.AsyncClient(timeout=TIMEOUT, verify=False)
         try:
-            response = await self.client.post(
-                "/v1/answer", content=one.body, headers={"content-type": "application/json"}
+            response = await client.post(
+                f"{self.address}/v1/answer", content=one.body, headers={"content-type": "application/json"}
             )
         except httpx.HTTPError:
             outcome.lost += 1
             return
+        finally:
+            self.idle.append(client)
         if response.status_code in (503, 504):
             outcome.refused += 1
         elif response.status_code != 200:
@@ -254,7 +259,8 @@ async def measure(
         good = not (outcome.refused or outcome.lost) and np.percentile(outcome.seconds, 95) <= options.p95
         low, high = (rate, high) if good else (low, rate)
     _say(service=name, load=f"p95 <= {options.p95} s", per_second=round(low, 2))
-    await load.client.aclose()
+    for client in load.idle:
+        await client.aclose()
     return own
 
 
