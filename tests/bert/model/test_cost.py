@@ -13,7 +13,7 @@ from bert.core.errors import UsageError
 from bert.model import cost
 from bert.model.encoder import variables
 from bert.model.replaced_tokens import ReplacedTokensModel
-from bert.pretraining import PretrainingModel
+from bert.pretraining import PretrainingModel, WordTeacher
 from bert.recipes import RECIPES, SIZES
 from tests.bert.model.test_encoder import MODERN
 
@@ -38,6 +38,15 @@ def test_parameters_of_a_model_with_a_generator_are_those_of_both(width: float, 
     plain, small = cost.flops(model, 13, 0), cost.flops(generator, 13, 3, 4)
     assert cost.flops(model, 13, 3, 4, generator=generator) == plain + 6 * 13 * 20 * 21 + small
     assert cost.flops(model, 13, 3) - plain == 6 * 3 * (20 * 12 + 12 * 99)  # the head for masked words
+
+
+def test_a_teacher_is_on_each_rank_with_its_weights_alone(model_config: ModelConfig) -> None:
+    teacher = dataclasses.replace(model_config, hidden_size=30, embedding_size=12, num_hidden_layers=1)
+    counted = sum(int(np.prod(weight.shape)) for weight in variables(WordTeacher(teacher)).values())
+    for parallel in (ParallelConfig(), ParallelConfig(shard_optimizer=True)):
+        for bytes_of in (cost.state_bytes, cost.update_bytes):
+            more = bytes_of(model_config, 4, parallel, teacher=teacher) - bytes_of(model_config, 4, parallel)
+            assert more == 4 * counted, (parallel, bytes_of)
 
 
 def test_recomputed_activations_are_inputs_random_bits_and_one_layer() -> None:
