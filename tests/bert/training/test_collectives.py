@@ -182,7 +182,7 @@ ASKED = """
         return update(self, number, *arguments, **named)
     step.Step.update = asking
 """
-EIGHT = ["--run.steps", "8", "--run.save_every", "4"]
+EIGHT = ["--run.steps", "8", "--run.save_every", "4", "--optimizer.learning_rate", "1e-3"]
 
 
 @pytest.mark.multiprocess
