@@ -193,7 +193,8 @@ def activations(
     """
     if teacher:
         terms = activations(config, sequence, predictions, rows, cpu=cpu)
-        return terms | {"teacher": _teacher_activations(config, teacher, sequence, predictions, rows)}
+        scores, layer = _teacher_activations(config, teacher, sequence, predictions, rows)
+        return terms | {"teacher": max(scores, layer - sum(terms.values()))}
     if config.generator:  # the arrays of two models; the scores of words are those of the generator
         own, plain = config.generator, ObjectiveConfig()
         each = [
@@ -253,19 +254,16 @@ def activations(
 
 def _teacher_activations(
     config: PretrainConfig, teacher: ModelConfig, sequence: int, predictions: int, rows: int
-) -> int:
-    """Return the bytes of a teacher beside its weights: copies of them for products, one layer, and its scores.
+) -> tuple[int, int]:
+    """Return the bytes of a teacher's scores of the vocabulary [B, P, V], and those of one of its layers.
 
-    Nothing is kept for a backward pass. The scores of the vocabulary [B, P, V] are there twice in float32: as
-    probabilities and as their logarithms.
+    It computes before the model does, and nothing but the scores, in float32, is kept for the loss.
     """
     size, width, inner = BYTES[config.precision.compute], teacher.hidden_size, teacher.intermediate_size
     tokens = (rows or config.batch.per_device) * sequence
-    kernels = teacher.num_hidden_layers * (4 * width * width + (2 + teacher.gated) * width * inner)
-    kernels += teacher.vocab_size * teacher.embedding_width
     attention = tokens * (2 * teacher.num_attention_heads * sequence + 4 * width) * size  # scores, their softmax
     layer = tokens * width * 4 + max(attention, (2 + teacher.gated) * tokens * inner * size)
-    return kernels * size * (size < 4) + layer + 2 * config.batch.per_device * predictions * teacher.vocab_size * 4
+    return config.batch.per_device * predictions * teacher.vocab_size * 4, layer
 
 
 def describe(

@@ -49,6 +49,18 @@ def test_a_teacher_is_on_each_rank_with_its_weights_alone(model_config: ModelCon
             assert more == 4 * counted, (parallel, bytes_of)
 
 
+def test_a_teacher_needs_what_the_compiler_says() -> None:
+    """XLA's figures for an H100 (benchmarks/gpu_check), of a step of `tiny` without and with a teacher `small`."""
+    arguments, temporaries = (35_638_660, 150_819_436), (188_535_656, 303_732_152)
+    config = RECIPES["bert_tiny_phase1"].phases[0].config
+    model, teacher = (dataclasses.replace(SIZES[name], vocab_size=30522) for name in ("tiny", "small"))
+    batch, precision = dataclasses.replace(config.batch, per_device=48), config.precision.resolved(gpu=True)
+    config = dataclasses.replace(config, model=model, batch=batch, precision=precision)
+    assert 4 * cost.teacher_parameters(teacher) == arguments[1] - arguments[0]
+    needed = cost.activations(config, 128, 20, teacher=teacher)["teacher"]
+    assert needed == pytest.approx(temporaries[1] - temporaries[0], rel=0.05)
+
+
 def test_recomputed_activations_are_inputs_random_bits_and_one_layer() -> None:
     config = RECIPES["bert_1b3"].phases[0].config
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=30522))
