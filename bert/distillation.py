@@ -6,6 +6,7 @@ The teacher computes its logits in the step, without dropout and without gradien
 the run; config.json has their hash, so that a run goes on with the same teacher only.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +16,7 @@ from bert import labels
 from bert.core.config import DistillConfig, ModelConfig, ParallelConfig
 from bert.core.errors import UsageError
 from bert.model.dropout import DropoutRng
-from bert.model.encoder import Mode
+from bert.model.encoder import Mode, variables
 from bert.model.losses import Measure
 from bert.runs import Run
 from bert.text import vocabulary
@@ -65,42 +66,52 @@ class Distilled:
         }
 
 
-def opened(config: DistillConfig, parallel: ParallelConfig) -> Run | None:
-    """Return the teacher's run; None if there is none. Raise as `Run.open` does, UsageError for divided models."""
-    if config.teacher is None:
-        return None
+def opened(config: DistillConfig, parallel: ParallelConfig, comm: Communicator, check: Callable[[Run], None]) -> Run:
+    """Return the teacher's run. Rank 0 alone reads it, and calls `check`, which raises an error if it does not fit.
+
+    All ranks call it. Raise as `Run.open` and `check` do, UsageError for divided models.
+    """
+    path = config.teacher
+    assert path is not None, "it is given"
     if parallel.tensor > 1:
         raise UsageError("distill.teacher is whole on each rank; leave out --parallel.tensor")
-    return Run.open(config.teacher, "the run directory of a trained model to --distill.teacher")
+
+    def read() -> Run:
+        run = Run.open(path, "the run directory of a trained model to --distill.teacher")
+        check(run)
+        return run
+
+    return on_rank_zero(read, comm)
 
 
 def load(
     run: Run, module: tf.Module, vocab: Path, student: ModelConfig, directory: Path, comm: Communicator
 ) -> dict[str, str]:
-    """Load a teacher's weights into `module`; return the entry of config.json that says which they are.
+    """Set a teacher's weights in `module` on every rank; return the entry of config.json that says which they are.
 
-    vocab: of the data. directory: of the student's run. All ranks call it. Raise UsageError if the teacher reads other
-    tokens, or if the run was begun with another one.
+    Rank 0 reads them, and the others have them from it. vocab: of the data. directory: of the student's run. All ranks
+    call it. Raise UsageError if the teacher reads other tokens, or if the run was begun with another one.
     """
-    try:
-        resume.check_vocabulary(vocabulary.path_in(run.path), vocab, student.causal)
-    except UsageError as error:
-        raise UsageError(f"--distill.teacher {run.path}: {error}") from error
     if run.config.vocab_size != student.vocab_size:
         raise UsageError(
             f"--distill.teacher {run.path}: has {run.config.vocab_size} rows of word embeddings, but the model has "
             f"{student.vocab_size}; give a teacher with the same vocabulary"
         )
+    loaded = on_rank_zero(lambda: _read(run, module, vocab, student, directory), comm)
+    comm.broadcast_variables(list(variables(module).values()))
+    return {ENTRY: loaded}
+
+
+def _read(run: Run, module: tf.Module, vocab: Path, student: ModelConfig, directory: Path) -> str:
+    """Load the weights; return their content hash. Raise as `load` does."""
+    try:
+        resume.check_vocabulary(vocabulary.path_in(run.path), vocab, student.causal)
+    except UsageError as error:
+        raise UsageError(f"--distill.teacher {run.path}: {error}") from error
     run.load(module)
-    on_rank_zero(lambda: _is_same(run, directory), comm)
-    return {ENTRY: run.weights}
-
-
-def _is_same(run: Run, directory: Path) -> bool:
-    """Return True. Raise UsageError if the student's run was begun with other weights of the teacher."""
     if checkpoint.steps(directory) and labels.settings(directory).get(ENTRY) not in (None, run.weights):
         raise UsageError(
             f"{directory}: was begun with a teacher of other weights than {run.path} has now; give that teacher, or "
             "another --run.directory"
         )
-    return True
+    return run.weights

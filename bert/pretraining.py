@@ -23,6 +23,7 @@ from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.parts import WHOLE, Parts
 from bert.model.replaced_tokens import Masked, ReplacedTokensModel
 from bert.recipes import Phase
+from bert.runs import Run
 from bert.text import dynamic_masking, records, token_file, vocabulary
 from bert.text.instances import MASK_SHARES
 from bert.text.rules import RULES
@@ -247,7 +248,10 @@ def describe(config: PretrainConfig, data: loop.Data, ranks: int) -> str:
     requested, config = config, resolve(config, data, Device(kind="GPU"), ranks // parts)
     sequence = loop.sequence_length(config.model, data)
     predictions = sequence if config.model.causal else data.spec["masked_lm_ids"]["shape"][0]
-    lines = cost.describe(config, ranks, sequence=sequence, predictions=predictions, available=len(data))
+    teacher = teacher_of(config, ALONE).config if config.distill.teacher else None
+    lines = cost.describe(
+        config, ranks, sequence=sequence, predictions=predictions, available=len(data), teacher=teacher
+    )
     if change := config.batch.change(requested.batch):
         lines["note"] = change
     return "\n".join(f"{label:<18} {value}" for label, value in lines.items())
@@ -287,10 +291,11 @@ def train(phase: Phase, comm: Communicator, recipe: str) -> None:
             "more documents, or with a larger --held_out_fraction of data.shards",
             comm,
         )
-    preflight.before_weights(config, comm)
+    teacher = teacher_of(config, comm) if config.distill.teacher else None
+    preflight.before_weights(config, comm, teacher=teacher.config if teacher else None)
     task, taught = task_for(config, data, comm.parts), dict[str, str]()
-    if config.distill.teacher:
-        task, taught = with_teacher(task, config, _vocab(phase), comm)
+    if teacher:
+        task, taught = with_teacher(task, teacher, config, _vocab(phase), comm)
     training = loop.Training(
         task=task,
         config=config,
@@ -305,18 +310,24 @@ def train(phase: Phase, comm: Communicator, recipe: str) -> None:
     loop.train(training)
 
 
-def with_teacher(task: Task, config: PretrainConfig, vocab: Path, comm: Communicator) -> tuple[Task, dict[str, str]]:
-    """Return the task with soft labels of the run's teacher, and what config.json says of it.
+def teacher_of(config: PretrainConfig, comm: Communicator) -> Run:
+    """Return the run of the teacher. Raise as `distillation.opened` does, UsageError without masked words."""
 
-    Raise as `distillation.opened` and `distillation.load` do, UsageError for models that have no masked words.
-    """
-    run = distillation.opened(config.distill, config.parallel)
-    assert run is not None, "it is given"
-    if not isinstance(task, Pretraining) or run.config.causal or not run.has(MASKED_LM):
-        raise UsageError(
-            f"--distill.teacher {run.path}: the model and its teacher must predict masked words; give a run of "
-            "bert.pretrain or an import with that head"
-        )
+    def check(run: Run) -> None:
+        if config.model.causal or config.generator or run.config.causal or not run.has(MASKED_LM):
+            raise UsageError(
+                f"--distill.teacher {run.path}: the model and its teacher must predict masked words; give a run of "
+                "bert.pretrain or an import with that head"
+            )
+
+    return distillation.opened(config.distill, config.parallel, comm, check)
+
+
+def with_teacher(
+    task: Task, run: Run, config: PretrainConfig, vocab: Path, comm: Communicator
+) -> tuple[Task, dict[str, str]]:
+    """Return the task with soft labels of a teacher, and what config.json says of it. Raise as `distillation.load`."""
+    assert isinstance(task, Pretraining), "`teacher_of` checks it"
     teacher = WordTeacher(dataclasses.replace(run.config, vocab_multiple=1))
     entry = distillation.load(run, teacher, vocab, config.model, config.run.path, comm)
     return distillation.Distilled(task, teacher, config.distill), entry

@@ -16,6 +16,7 @@ from bert.heads import MASKED_LM
 from bert.model import losses
 from bert.model.encoder import Mode
 from bert.model.parts import WHOLE, Parts
+from bert.runs import Run
 from bert.text import records
 from bert.text.sampler import Batch
 from bert.text.tokenization import Tokenizer, tokenizer_for
@@ -130,11 +131,12 @@ def fine_tune(
     run = fine_tuning.resolve(prepared.config, paths.workdir() / command / recipe, model, len(data), comm)
     mirror.take_up(run.run.path, comm)
     loop.tell(run.batch.change(config.batch), comm)
-    preflight.before_weights(run, comm, run.lora)
+    teacher = teacher_of(prepared, run, comm) if run.distill.teacher else None
+    preflight.before_weights(run, comm, run.lora, teacher.config if teacher else None)
     task = prepared.objective(kind, model, run.run.seed, comm.parts)
     if run.lora.rank:
         task.module.encoder.adapt(run.lora, run.run.seed, run.init.frozen_layers)
-    made, taught = with_teacher(prepared, task, run, vocab, comm) if run.distill.teacher else (task, {})
+    made, taught = with_teacher(kind, task, teacher, run, vocab, comm) if teacher else (task, {})
     training = loop.Training(
         task=made,
         config=run,
@@ -157,26 +159,31 @@ def fine_tune(
     return run.run.path
 
 
-def with_teacher(
-    prepared: Prepared[C], task: Objective, run: FineTuneConfig, vocab: Path, comm: Communicator
-) -> tuple[distillation.Distilled, Mapping[str, str]]:
-    """Return the task with soft labels of the teacher of the run, and what config.json says of it.
-
-    Raise as `distillation.opened` and `distillation.load` do, UsageError for a teacher of another task.
-    """
-    kind, opened = prepared.kind, distillation.opened(run.distill, run.parallel)
-    assert opened is not None, "it is given"
+def teacher_of(prepared: Prepared[C], run: FineTuneConfig, comm: Communicator) -> Run:
+    """Return the run of the teacher. Raise as `distillation.opened` does, UsageError for one of another task."""
+    kind = prepared.kind
     if prepared.objective is not Objective or kind.described.regression:
         raise UsageError("distill.teacher needs classes, which numbers and embeddings do not have; leave it out")
-    if opened.head != kind.described:
-        has, needed = (
-            f"{head.kind} {head.listed()}".strip() if head else "no head" for head in (opened.head, kind.described)
-        )
-        raise UsageError(f"--distill.teacher {opened.path}: has {has}, but the data are for {needed}; in this order")
-    if (longest := opened.config.max_position_embeddings) < kind.length:
-        raise UsageError(
-            f"--distill.teacher {opened.path}: has {longest} positions, fewer than the {kind.length} tokens of an input"
-        )
+
+    def check(opened: Run) -> None:
+        path, longest = opened.path, opened.config.max_position_embeddings
+        if opened.head != kind.described:
+            has, needed = (
+                f"{head.kind} {head.listed()}".strip() if head else "no head" for head in (opened.head, kind.described)
+            )
+            raise UsageError(f"--distill.teacher {path}: has {has}, but the data are for {needed}; in this order")
+        if longest < kind.length:
+            raise UsageError(
+                f"--distill.teacher {path}: has {longest} positions, fewer than the {kind.length} tokens of an input"
+            )
+
+    return distillation.opened(run.distill, run.parallel, comm, check)
+
+
+def with_teacher(
+    kind: Kind, task: Objective, opened: Run, run: FineTuneConfig, vocab: Path, comm: Communicator
+) -> tuple[distillation.Distilled, Mapping[str, str]]:
+    """Return the task with soft labels of a teacher, and what config.json says of it. Raise as `distillation.load`."""
     teacher = kind.model(opened.config, seed=0)
     entry = distillation.load(opened, teacher, vocab, run.model, run.run.path, comm)
     return distillation.Distilled(task, teacher, run.distill), entry

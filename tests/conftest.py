@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+LONGEST = {"test_tutorial.py", "test_soak.py"}  # begun first: at the end the other worker would wait for them
 THREADS = str(max(1, len(os.sched_getaffinity(0)) // WORKERS))
 
 # Before anything imports TensorFlow, which reads them once; commands that tests start inherit them.
@@ -36,6 +37,11 @@ hypothesis.settings.load_profile("house")
 
 Finished = subprocess.CompletedProcess[str]
 RunModule = Callable[..., Finished]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest tests."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert import pretrain as pretraining_command
 from bert.core import checked_json, outputs
 from bert.text import byte_bpe, frames, tf_example, token_file, vocabulary
 from bert.text.normalization import UNCASED
@@ -128,6 +129,12 @@ def pretrain(
     line = command(dataset, run, *more, ranks=ranks, per_device=per_device, patch=patch, recipe=recipe)
     variables = os.environ | {"PYTHONPATH": str(ROOT)} | environment
     return subprocess.run(line, cwd=cwd, env=variables, capture_output=True, text=True, timeout=500)
+
+
+def train_here(dataset: Path, run: Path, *more: str, per_device: int = 3, recipe: str = "demo_phase1") -> None:
+    """Do what that command does in this process, which saves the start of another one; raise its errors."""
+    line = command(dataset, run, *more, per_device=per_device, recipe=recipe)
+    pretraining_command.main(line[line.index("bert.pretrain") + 1 :])
 
 
 def errors(said: str) -> list[str]:

@@ -18,9 +18,15 @@ OPEN_FILES = 64  # with ten, TensorFlow aborts because it cannot open the source
 
 
 class _Guard(importlib.abc.MetaPathFinder):
-    """Finds no module. Before TensorFlow is imported, it checks the limits and opens the log of a command."""
+    """Finds no module. Before TensorFlow is imported, it checks the limits and opens the log of a command.
+
+    At its end TensorFlow imports Keras, which takes a third of the time, and does without it where there is none. In a
+    command there is none until then. Who asks for `tf.keras` later, as Horovod does, has it imported.
+    """
 
     def find_spec(self, name: str, *_: Any) -> None:
+        if name == "keras.src" and library_log.path() and _is_being_imported("tensorflow"):
+            raise ModuleNotFoundError("Keras is not imported with TensorFlow", name=name)
         if name != "tensorflow":
             return
         space, files = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE))
@@ -36,6 +42,10 @@ class _Guard(importlib.abc.MetaPathFinder):
                 ResourceError(f"the limit on open files is {files}; raise it to {OPEN_FILES} at least (ulimit -n)")
             )
         library_log.begin()
+
+
+def _is_being_imported(name: str) -> bool:
+    return bool(getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False))
 
 
 def guard() -> None:

@@ -21,11 +21,9 @@ from bert.core.activations import ACTIVATIONS, ONNX_GELU_SINCE, POOLINGS
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.embedding import SHORTEST, Embedding
+from bert.engines.graph_names import IDS, MASK, READ, SEGMENTS, SENTENCE, STATES
 from bert.heads import CHOICE, KINDS
 
-IDS, MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
-READ = "read"
-STATES, SENTENCE = "last_hidden_state", "sentence_embedding"
 IR_VERSION = 10  # of the file format; newer ones are not read by servers of 2024
 LARGEST = 2_000_000_000  # bytes of weights in one file: protobuf ends at 2**31, names and nodes included
 REDUCED_BY_INPUT = 18  # first operator set in which ReduceMax takes its axes as an input

@@ -1,7 +1,7 @@
 """Estimate a pretraining run from its configuration: parameters, tokens, FLOP, communication and memory.
 
 generator, in several functions: the architecture of the generator that replaced-token detection trains beside the
-model; None if there is none.
+model; None if there is none. teacher: likewise, of the model whose outputs are learned (`bert.distillation`).
 """
 
 import dataclasses
@@ -93,14 +93,20 @@ def low_rank_parameters(model: ModelConfig, lora: LoraConfig, first_layer: int =
     return lora.rank * sizes * (model.num_hidden_layers - first_layer)
 
 
+def teacher_parameters(teacher: ModelConfig) -> int:
+    """Return the number of parameters of a teacher: its encoder, and its head for masked words."""
+    return encoder_parameters(teacher) + _masked_lm(teacher)
+
+
 def state_bytes(
     model: ModelConfig,
     replicas: int,
     parallel: ParallelConfig,
     generator: ModelConfig | None = None,
     in_encoder: int | None = None,
+    teacher: ModelConfig | None = None,
 ) -> int:
-    """Return the bytes of weights, accumulated gradients and moments on each rank.
+    """Return the bytes of weights, accumulated gradients and moments on each rank; of a teacher, of its weights.
 
     The model may be in parts, and its replicas may divide the moments. in_encoder: number of parameters that learn in
     the encoder, or for it, if it is frozen itself; None: all its own.
@@ -110,18 +116,23 @@ def state_bytes(
     if in_encoder is not None:
         learning = parameters(model) - encoder_parameters(model) + in_encoder
         count += in_encoder
-    return 4 * count + 4 * learning + 8 * learning // (replicas if parallel.shard_optimizer else 1)
+    fixed = teacher_parameters(teacher) if teacher else 0
+    return 4 * (count + fixed) + 4 * learning + 8 * learning // (replicas if parallel.shard_optimizer else 1)
 
 
 def update_bytes(
-    model: ModelConfig, replicas: int, parallel: ParallelConfig, generator: ModelConfig | None = None
+    model: ModelConfig,
+    replicas: int,
+    parallel: ParallelConfig,
+    generator: ModelConfig | None = None,
+    teacher: ModelConfig | None = None,
 ) -> int:
     """Return the bytes on each rank during the update: `state_bytes`, and what several ranks exchange.
 
     All ranks hold the summed gradients. With a sharded optimizer a rank holds its share of them and of the new weights,
     and the new weights of one bucket, which it has gathered. A variable larger than a bucket has one of its own.
     """
-    state = state_bytes(model, replicas, parallel, generator)
+    state = state_bytes(model, replicas, parallel, generator, teacher=teacher)
     count = local_parameters(model, parallel.tensor, generator)
     if replicas == 1:
         return state
@@ -165,7 +176,13 @@ def states_read(predictions: int) -> int:
 
 
 def activations(
-    config: PretrainConfig, sequence: int, predictions: int, rows: int = 0, *, cpu: bool = False
+    config: PretrainConfig,
+    sequence: int,
+    predictions: int,
+    rows: int = 0,
+    *,
+    cpu: bool = False,
+    teacher: ModelConfig | None = None,
 ) -> dict[str, int]:
     """Return an estimate of the bytes of one micro-batch beside weights, gradients and moments, by purpose.
 
@@ -174,6 +191,10 @@ def activations(
     tokens, by default one per sequence. "Narrow" means in the compute type. cpu: of a step on a CPU that XLA does not
     compile as a whole; docs/planning.md compares it with measurements.
     """
+    if teacher:
+        terms = activations(config, sequence, predictions, rows, cpu=cpu)
+        scores, layer = _teacher_activations(config, teacher, sequence, predictions, rows)
+        return terms | {"teacher": max(scores, layer - sum(terms.values()))}
     if config.generator:  # the arrays of two models; the scores of words are those of the generator
         own, plain = config.generator, ObjectiveConfig()
         each = [
@@ -231,7 +252,29 @@ def activations(
     }
 
 
-def describe(config: PretrainConfig, ranks: int, *, sequence: int, predictions: int, available: int) -> dict[str, str]:
+def _teacher_activations(
+    config: PretrainConfig, teacher: ModelConfig, sequence: int, predictions: int, rows: int
+) -> tuple[int, int]:
+    """Return the bytes of a teacher's scores of the vocabulary [B, P, V], and those of one of its layers.
+
+    It computes before the model does, and nothing but the scores, in float32, is kept for the loss.
+    """
+    size, width, inner = BYTES[config.precision.compute], teacher.hidden_size, teacher.intermediate_size
+    tokens = (rows or config.batch.per_device) * sequence
+    attention = tokens * (2 * teacher.num_attention_heads * sequence + 4 * width) * size  # scores, their softmax
+    layer = tokens * width * 4 + max(attention, (2 + teacher.gated) * tokens * inner * size)
+    return config.batch.per_device * predictions * teacher.vocab_size * 4, layer
+
+
+def describe(
+    config: PretrainConfig,
+    ranks: int,
+    *,
+    sequence: int,
+    predictions: int,
+    available: int,
+    teacher: ModelConfig | None = None,
+) -> dict[str, str]:
     """Return the plan of a run on GPUs as rows of a table.
 
     sequence: tokens per sequence. predictions: of each. available: training sequences in the data. Raises UsageError if
@@ -244,11 +287,11 @@ def describe(config: PretrainConfig, ranks: int, *, sequence: int, predictions: 
     replicas, holder = ranks // parts, "each" if parts == 1 else f"in groups of {parts}; each group"
     accumulation = batch.accumulation(replicas)
     sequences = run.steps * batch.total
-    state = state_bytes(config.model, replicas, config.parallel, generator)
+    state = state_bytes(config.model, replicas, config.parallel, generator, teacher=teacher)
     states = None if config.model.causal else states_read(predictions)
     arithmetic = sequences * flops(config.model, sequence, predictions, states, generator=generator)
-    working = sum(activations(config, sequence, predictions).values())
-    memory = max(state + working, update_bytes(config.model, replicas, config.parallel, generator))
+    working = sum(activations(config, sequence, predictions, teacher=teacher).values())
+    memory = max(state + working, update_bytes(config.model, replicas, config.parallel, generator, teacher))
     local = local_parameters(config.model, parts, generator)
     traffic = f"{local * (2 if config.precision.compress else 4) / 1e6:,.0f} MB of gradients summed"
     if replicas > 1 and config.parallel.shard_optimizer:

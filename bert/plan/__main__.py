@@ -19,6 +19,7 @@ from typing import Annotated
 
 from bert import recipes
 from bert.core import cli, ranges
+from bert.core.config import ModelConfig
 from bert.core.errors import UsageError
 from bert.core.ranges import Range
 from bert.plan import hardware, measurement, picture, search, tables, what_if
@@ -95,7 +96,15 @@ def job(phase: recipes.Phase, options: Options, cluster: Cluster) -> Job:
             f"--sequence {sequence} is more than model.max_position_embeddings {model.max_position_embeddings}"
         )
     measured = None if path is None else measurement.read(path, cluster, options.measured_ranks)
-    return Job(sequence, min(options.predictions or predictions, sequence), options.price, measured, options.currency)
+    taught_by = phase.config.distill.teacher
+    return Job(
+        sequence,
+        min(options.predictions or predictions, sequence),
+        options.price,
+        measured,
+        options.currency,
+        teacher=ModelConfig.load(taught_by / "bert_config.json") if taught_by else None,
+    )
 
 
 def requests(argv: Sequence[str], options: Options, more_help: str) -> tuple[list[Phase], Cluster]:

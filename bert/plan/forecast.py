@@ -4,7 +4,7 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 
-from bert.core.config import BatchConfig, PretrainConfig
+from bert.core.config import BatchConfig, ModelConfig, PretrainConfig
 from bert.core.errors import ResourceError, UsageError
 from bert.model import cost
 from bert.plan import hardware, memory, network, rates, update_time
@@ -60,6 +60,7 @@ class Job:
     price: float = 0.0  # of a GPU-hour
     measured: Measured | None = None
     currency: str = ""  # of the price
+    teacher: ModelConfig | None = None  # of a distillation; its memory is counted, its arithmetic is not
 
     @property
     def unit(self) -> str:
@@ -114,7 +115,7 @@ def forecast(name: str, config: PretrainConfig, cluster: Cluster, job: Job) -> F
     gpu, copies = cluster.gpu, replicas(config, cluster)
     precision = config.precision.resolved(gpu=True, bfloat16=gpu.has_bfloat16)
     config = dataclasses.replace(config, precision=precision)
-    largest = memory.largest_micro_batch(config, gpu, copies, job.sequence, job.predictions)
+    largest = memory.largest_micro_batch(config, gpu, copies, job.sequence, job.predictions, job.teacher)
     if not largest:
         raise ResourceError(_too_large(config, gpu.name, copies, cluster, job))
     requested = config.batch
@@ -131,7 +132,7 @@ def forecast(name: str, config: PretrainConfig, cluster: Cluster, job: Job) -> F
         config=config,
         cluster=cluster,
         job=job,
-        memory=memory.estimate(config, gpu, copies, job.sequence, job.predictions),
+        memory=memory.estimate(config, gpu, copies, job.sequence, job.predictions, job.teacher),
         largest=largest,
         update=update,
         seconds=seconds,
@@ -150,7 +151,7 @@ def forecast(name: str, config: PretrainConfig, cluster: Cluster, job: Job) -> F
 
 def _too_large(config: PretrainConfig, name: str, copies: int, cluster: Cluster, job: Job) -> str:
     one = dataclasses.replace(config, batch=dataclasses.replace(config.batch, per_device=1))
-    need = memory.estimate(one, cluster.gpu, copies, job.sequence, job.predictions)
+    need = memory.estimate(one, cluster.gpu, copies, job.sequence, job.predictions, job.teacher)
     return (
         f"one sequence needs {need.total / 2**30:,.1f} GiB on a {name}, which has {need.available / 2**30:,.1f}; "
         "give --parallel.tensor N, --parallel.shard_optimizer true, --model.recompute_activations true, or another GPU"

@@ -3,7 +3,7 @@
 import dataclasses
 from dataclasses import dataclass
 
-from bert.core.config import PretrainConfig
+from bert.core.config import ModelConfig, PretrainConfig
 from bert.model import cost
 from bert.plan.hardware import Gpu
 
@@ -38,7 +38,14 @@ def available(gpu: Gpu) -> int:
     return int((gpu.memory - RESERVED) * (1 - FRAGMENTS))
 
 
-def estimate(config: PretrainConfig, gpu: Gpu, replicas: int, sequence: int, predictions: int) -> Memory:
+def estimate(
+    config: PretrainConfig,
+    gpu: Gpu,
+    replicas: int,
+    sequence: int,
+    predictions: int,
+    teacher: ModelConfig | None = None,
+) -> Memory:
     """Return the memory of a rank; `config.batch.per_device` is given, and the precision is resolved.
 
     With tensor parallelism a rank holds its share of the divided variables and of the activations within layers. The
@@ -46,21 +53,28 @@ def estimate(config: PretrainConfig, gpu: Gpu, replicas: int, sequence: int, pre
     """
     parts = config.parallel.tensor
     model, parallel = config.model, config.parallel
-    terms = cost.activations(config, sequence, predictions)
+    terms = cost.activations(config, sequence, predictions, teacher=teacher)
     return Memory(
-        state=cost.state_bytes(model, replicas, parallel, config.generator),
+        state=cost.state_bytes(model, replicas, parallel, config.generator, teacher=teacher),
         activations={name: size // parts if name in DIVIDED else size for name, size in terms.items()},
-        update=cost.update_bytes(model, replicas, parallel, config.generator),
+        update=cost.update_bytes(model, replicas, parallel, config.generator, teacher),
         available=available(gpu),
     )
 
 
-def largest_micro_batch(config: PretrainConfig, gpu: Gpu, replicas: int, sequence: int, predictions: int) -> int:
+def largest_micro_batch(
+    config: PretrainConfig,
+    gpu: Gpu,
+    replicas: int,
+    sequence: int,
+    predictions: int,
+    teacher: ModelConfig | None = None,
+) -> int:
     """Return the most sequences in a micro-batch that fit; 0 if not even one fits."""
 
     def fits(size: int) -> bool:
         tried = dataclasses.replace(config, batch=dataclasses.replace(config.batch, per_device=size))
-        return estimate(tried, gpu, replicas, sequence, predictions).fits
+        return estimate(tried, gpu, replicas, sequence, predictions, teacher).fits
 
     low, high = 0, LARGEST + 1
     while high - low > 1:

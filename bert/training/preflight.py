@@ -36,14 +36,16 @@ UNDIVIDED, NO_LORA = ParallelConfig(), LoraConfig()
 TOLERANCE = 0.05  # difference between two computations of attention in 16 bits, relative to the largest number
 
 
-def before_weights(config: TrainConfig, comm: Communicator, lora: LoraConfig = NO_LORA) -> None:
+def before_weights(
+    config: TrainConfig, comm: Communicator, lora: LoraConfig = NO_LORA, teacher: ModelConfig | None = None
+) -> None:
     """Check what must hold before the weights are made. Raise UsageError or ResourceError."""
     frozen(config.init, config.model)
     low_rank(lora, config)
     parts(config.model, config.run, comm)
     updates = cost.low_rank_parameters(config.model, lora, config.init.frozen_layers)
     in_encoder = updates if lora.rank or config.init.frozen_encoder else None
-    memory(config.model, config.parallel, comm, config.generator, in_encoder)
+    memory(config.model, config.parallel, comm, config.generator, in_encoder, teacher)
 
 
 def before_updates(config: TrainConfig, comm: Communicator, data: Path, tokens: int) -> str | None:
@@ -89,25 +91,27 @@ def memory(
     comm: Communicator,
     generator: ModelConfig | None = None,
     in_encoder: int | None = None,
+    teacher: ModelConfig | None = None,
 ) -> None:
     """Raise ResourceError if weights, gradients and moments alone need more than the memory of the device.
 
     Otherwise the system would kill the process while the weights are made. generator: trained beside the model.
-    in_encoder: as `cost.state_bytes` has it.
+    in_encoder, teacher: as `cost.state_bytes` has them.
     """
     device = comm.device.memory if comm.device.is_gpu else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if device is None:
         return
     together = 1 if comm.device.is_gpu else comm.local_size  # ranks in one memory
-    need = together * cost.state_bytes(model, comm.replicas.size, parallel, generator, in_encoder)
+    need = together * cost.state_bytes(model, comm.replicas.size, parallel, generator, in_encoder, teacher)
     if need <= device:
         return
     sharded = dataclasses.replace(parallel, shard_optimizer=True)
     remedy = "choose a smaller model, or divide it over ranks with --parallel.tensor"
-    if together * cost.state_bytes(model, comm.replicas.size, sharded, generator, in_encoder) <= device:
+    if together * cost.state_bytes(model, comm.replicas.size, sharded, generator, in_encoder, teacher) <= device:
         remedy = "give --parallel.shard_optimizer true, or choose a smaller model"
+    beside = f", and a teacher of {cost.teacher_parameters(teacher):,}," if teacher else ""
     raise ResourceError(
-        f"weights, gradients and moments of {cost.parameters(model, generator):,} parameters need "
+        f"weights, gradients and moments of {cost.parameters(model, generator):,} parameters{beside} need "
         f"{need / 2**30:,.1f} GiB; there are {device / 2**30:,.1f} GiB; {remedy}"
     )
 

@@ -15,7 +15,7 @@ from bert.model.replaced_tokens import ReplacedTokensModel
 from bert.runs import Run
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
-from tests.training import TINY, losses, measured, same_bits, weights, write_dataset
+from tests.training import TINY, losses, measured, same_bits, train_here, weights, write_dataset
 from tests.training import pretrain as in_a_process
 
 ELECTRA = ["--objective.name", "replaced_tokens", "--objective.generator_width", "0.4", "--model.pooler_act", "gelu"]
@@ -88,9 +88,9 @@ def test_an_export_as_bert_which_has_no_such_head_is_refused(model_config: Model
 @pytest.mark.multiprocess
 def test_two_ranks_train_like_one_with_the_whole_batch(data: Path, tmp_path: Path) -> None:
     flags = [*ELECTRA, "--model.hidden_dropout_prob", "0", "--model.attention_probs_dropout_prob", "0"]
-    for ranks, per_device in ((1, 6), (2, 3)):
-        done = in_a_process(data, tmp_path / str(ranks), *flags, ranks=ranks, per_device=per_device)
-        assert done.returncode == 0, done.stderr
+    train_here(data, tmp_path / "1", *flags, per_device=6)
+    done = in_a_process(data, tmp_path / "2", *flags, ranks=2)
+    assert done.returncode == 0, done.stderr
     one, two = (losses(tmp_path / str(ranks)) for ranks in (1, 2))
     assert one.keys() == two.keys() and list(two.values()) == pytest.approx(list(one.values()), rel=1e-4)
     many = weights(tmp_path / "2", 8)

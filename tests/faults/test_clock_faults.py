@@ -18,7 +18,7 @@ from tests import hostile
 from tests.downloads import BODY, SHA256, whole
 from tests.hostile import Site
 from tests.soak.faults import Disturbance
-from tests.training import ROOT, command, measured, pretrain, same_bits, weights
+from tests.training import ROOT, command, measured, same_bits, train_here, weights
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 HOUR = 3600
@@ -37,7 +37,7 @@ def disturbance(tmp_path: Path) -> Disturbance:
 def test_a_clock_that_jumps_while_a_run_trains_has_no_effect(
     dataset: Path, tmp_path: Path, disturbance: Disturbance
 ) -> None:
-    assert pretrain(dataset, tmp_path / "straight", *LENGTH).returncode == 0
+    train_here(dataset, tmp_path / "straight", *LENGTH)
     run, updates = tmp_path / "run", 0
     line, variables = command(dataset, run, *LENGTH), os.environ | disturbance.environment
     with subprocess.Popen(line, cwd=ROOT, env=variables, stderr=subprocess.PIPE, text=True) as process:

@@ -158,4 +158,5 @@ def test_checkpoints_survive_a_kill_at_any_change(empty: Path, tmp_path: Path) -
         for folder in checkpoint.steps(work / "run"):
             manifest.verify(manifest.load(folder))
 
-    assert killing.sweep(train, (), empty, tmp_path / "work", 2, after_kill=whole) > 100
+    # Each save makes the same changes: a third of them is hit in each of five.
+    assert killing.sweep(train, (), empty, tmp_path / "work", 3, after_kill=whole) > 100

@@ -64,18 +64,18 @@ DAMAGES: list[tuple[Callable[[Path], object], str]] = [  # and the warning for e
 
 
 def test_damaged_checkpoints_are_reported_and_the_newest_intact_one_is_restored(
-    straight: Path, dataset: Path, tmp_path: Path
+    straight: Path, dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = copied(straight, tmp_path / "run")
     folders = list(reversed(checkpoint.steps(run)))
     for folder, (harm, _) in zip(folders, DAMAGES, strict=False):
         harm(folder)
-    done = training.pretrain(dataset, run, *LENGTH)
-    assert done.returncode == 0, done.stderr
-    warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    training.train_here(dataset, run, *LENGTH)
+    said = capsys.readouterr().err
+    warnings = [line for line in said.splitlines() if line.startswith("warning: ")]
     for folder, (_, reason), line in zip(folders, [*DAMAGES, DAMAGES[-1]], warnings, strict=False):
         assert line.startswith(f"warning: {folder}{reason}") and line.endswith("; trying another checkpoint")
-    assert len(warnings) == len(DAMAGES) + 1 and "after step 84\n" in done.stderr  # two, of the files exchanged
+    assert len(warnings) == len(DAMAGES) + 1 and "after step 84\n" in said  # two, of the files exchanged
     assert checkpoints(run) == checkpoints(straight)
     same_bits(weights(straight, STEPS), weights(run, STEPS))
     assert measured(straight) == measured(run)

@@ -154,7 +154,7 @@ def test_hostile_pages_cost_bounded_time_and_memory_and_no_other_page(tmp_path: 
         stream.write(page(1000, "Huge", "PLACEHOLDER").partition(b"PLACEHOLDER")[2])
         stream.write(page(1001, "Last", PROSE) + b"</mediawiki>\n")
     out = tmp_path / "out"
-    ended = run("data.wikipedia", "--source", dump, "--output", out, "--workers", 1, "--page_seconds", 15)
+    ended = run("data.wikipedia", "--source", dump, "--output", out, "--workers", 1, "--page_seconds", 10)
     assert ended.code == 0, ended.said
     assert ended.peak < 0.5 * GIB and ended.seconds < 300
     found = counts(out)

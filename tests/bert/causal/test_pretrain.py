@@ -12,7 +12,7 @@ from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.text.token_stream import TokenStream
 from bert.text.tokenization import tokenizer_for
-from tests.training import losses, same_bits, weights
+from tests.training import losses, same_bits, train_here, weights
 from tests.training import pretrain as command
 
 WIDTH = ["--model.hidden_size", "20", "--model.num_attention_heads", "5", "--model.intermediate_size", "28"]
@@ -65,16 +65,14 @@ def test_it_learns_in_16_bits_with_recomputed_activations(tokens: Path, tmp_path
 HEADS = ["--model.num_attention_heads", "4", "--model.max_position_embeddings", "64"]
 
 
-def learnt(tokens: Path, run: Path, *more: str, ranks: int) -> list[float]:
-    """Train nine updates; return the losses."""
-    done = command(tokens, run, *SMALL, *HEADS, "--run.steps", "9", *more, ranks=ranks, recipe="gpt2_smoke")
-    assert done.returncode == 0, done.stderr[-2000:]
-    return list(losses(run).values())
+NINE = [*SMALL, *HEADS, "--run.steps", "9"]
 
 
 @pytest.fixture(scope="module")
 def on_one_rank(tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    return learnt(tokens, tmp_path_factory.mktemp("one") / "run", ranks=1)
+    run = tmp_path_factory.mktemp("one") / "run"
+    train_here(tokens, run, *NINE, recipe="gpt2_smoke")
+    return list(losses(run).values())
 
 
 @pytest.mark.multiprocess
@@ -84,4 +82,6 @@ def on_one_rank(tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> list[
 def test_two_ranks_learn_what_one_learns(
     more: list[str], on_one_rank: list[float], tokens: Path, tmp_path: Path
 ) -> None:
-    assert learnt(tokens, tmp_path / "run", *more, ranks=2) == pytest.approx(on_one_rank, rel=1e-6)
+    done = command(tokens, tmp_path / "run", *NINE, *more, ranks=2, recipe="gpt2_smoke")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert list(losses(tmp_path / "run").values()) == pytest.approx(on_one_rank, rel=1e-6)

@@ -88,8 +88,7 @@ def test_training_goes_on_with_all_rows(tmp_path: Path) -> None:
     shutil.copy(dataset / "vocab.txt", tmp_path / "run/vocab.txt")
     sign(tmp_path / "run")
     more = ("--model.num_hidden_layers", "2", "--run.steps", "1", "--init.checkpoint", str(tmp_path / "run"))
-    done = training.pretrain(dataset, tmp_path / "trained", *more)
-    assert done.returncode == 0, done.stderr
+    training.train_here(dataset, tmp_path / "trained", *more)
     trained = training.weights(tmp_path / "trained", 1)["embeddings/word"]
     assert trained.shape == old["embeddings/word"].shape and np.abs(trained - old["embeddings/word"]).max() < 0.1
 

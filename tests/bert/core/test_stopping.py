@@ -130,11 +130,14 @@ def receives(process: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    ("number", "delays"),  # seconds after the first import of ours
+    [(signal.SIGTERM, (0.0, 0.5, 2.0)), (signal.SIGUSR1, (0.1, 1.0, 5.0))],
+)
 def test_a_training_that_is_asked_to_stop_as_it_starts_ends_as_documented(
-    dataset: Path, tmp_path: Path, number: signal.Signals
+    dataset: Path, tmp_path: Path, number: signal.Signals, delays: tuple[float, ...]
 ) -> None:
-    for delay in (0.0, 0.1, 0.5, 1.0, 2.0, 5.0):  # seconds after the first import of ours
+    for delay in delays:
         line = command(dataset, tmp_path / str(delay), "--init.checkpoint", "none", "--run.steps", "1000000")
         process = subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         while not receives(process.pid):

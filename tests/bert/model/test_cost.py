@@ -13,7 +13,7 @@ from bert.core.errors import UsageError
 from bert.model import cost
 from bert.model.encoder import variables
 from bert.model.replaced_tokens import ReplacedTokensModel
-from bert.pretraining import PretrainingModel
+from bert.pretraining import PretrainingModel, WordTeacher
 from bert.recipes import RECIPES, SIZES
 from tests.bert.model.test_encoder import MODERN
 
@@ -38,6 +38,27 @@ def test_parameters_of_a_model_with_a_generator_are_those_of_both(width: float, 
     plain, small = cost.flops(model, 13, 0), cost.flops(generator, 13, 3, 4)
     assert cost.flops(model, 13, 3, 4, generator=generator) == plain + 6 * 13 * 20 * 21 + small
     assert cost.flops(model, 13, 3) - plain == 6 * 3 * (20 * 12 + 12 * 99)  # the head for masked words
+
+
+def test_a_teacher_is_on_each_rank_with_its_weights_alone(model_config: ModelConfig) -> None:
+    teacher = dataclasses.replace(model_config, hidden_size=30, embedding_size=12, num_hidden_layers=1)
+    counted = sum(int(np.prod(weight.shape)) for weight in variables(WordTeacher(teacher)).values())
+    for parallel in (ParallelConfig(), ParallelConfig(shard_optimizer=True)):
+        for bytes_of in (cost.state_bytes, cost.update_bytes):
+            more = bytes_of(model_config, 4, parallel, teacher=teacher) - bytes_of(model_config, 4, parallel)
+            assert more == 4 * counted, (parallel, bytes_of)
+
+
+def test_a_teacher_needs_what_the_compiler_says() -> None:
+    """XLA's figures for an H100 (benchmarks/gpu_check), of a step of `tiny` without and with a teacher `small`."""
+    arguments, temporaries = (35_638_660, 150_819_436), (188_535_656, 303_732_152)
+    config = RECIPES["bert_tiny_phase1"].phases[0].config
+    model, teacher = (dataclasses.replace(SIZES[name], vocab_size=30522) for name in ("tiny", "small"))
+    batch, precision = dataclasses.replace(config.batch, per_device=48), config.precision.resolved(gpu=True)
+    config = dataclasses.replace(config, model=model, batch=batch, precision=precision)
+    assert 4 * cost.teacher_parameters(teacher) == arguments[1] - arguments[0]
+    needed = cost.activations(config, 128, 20, teacher=teacher)["teacher"]
+    assert needed == pytest.approx(temporaries[1] - temporaries[0], rel=0.05)
 
 
 def test_recomputed_activations_are_inputs_random_bits_and_one_layer() -> None:

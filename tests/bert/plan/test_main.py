@@ -1,5 +1,6 @@
 """The command `python -m bert.plan`."""
 
+import dataclasses
 import itertools
 import json
 import re
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from bert.core.errors import UsageError
+from bert.model import cost
 from bert.plan import __main__ as command
-from bert.recipes import RECIPES
+from bert.recipes import RECIPES, SIZES
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -33,6 +35,17 @@ def test_both_phases_of_a_recipe_add_up(capsys: pytest.CaptureFixture[str]) -> N
     assert first["update_seconds"]["value"] == pytest.approx(total)
     assert first["memory"]["state"] < first["memory"]["total"] <= first["memory"]["available"]
     assert first["sequences_per_second"] * first["update_seconds"]["value"] == pytest.approx(first["batch"])
+
+
+def test_a_teacher_takes_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    teacher = dataclasses.replace(SIZES["large"], vocab_size=30_522)
+    teacher.save(tmp_path / "bert_config.json")
+    words, memory = ["bert_base_phase1", "--gpu", "h100-sxm", "--batch.per_device", "8", "--json"], []
+    for flags in ([], ["--distill.teacher", str(tmp_path)]):
+        run(*words, *flags)
+        memory.append(json.loads(capsys.readouterr().out)["phases"][0]["memory"])
+    assert memory[1]["state"] - memory[0]["state"] == 4 * cost.teacher_parameters(teacher)
+    assert memory[1]["total"] - memory[0]["total"] > 4 * cost.teacher_parameters(teacher)
 
 
 def test_the_table_says_what_changed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,10 +17,11 @@ from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, variables
 from bert.pretraining import Pretraining
 from bert.recipes import RECIPES
-from bert.text import dynamic_masking, packing
+from bert.text import dynamic_masking, packing, vocabulary
 from bert.text.sampler import Batch, BatchSampler, pack
+from bert.training import checkpoint
 from tests.bert.model.test_encoder import scatter
-from tests.training import VOCAB, losses, pretrain, weights, write_dataset
+from tests.training import VOCAB, losses, pretrain, train_here, weights, write_dataset
 
 QUIET = DropoutRng(None)
 SIZE = 17
@@ -219,11 +220,39 @@ def test_the_plan_of_a_packed_run_is_an_upper_bound() -> None:
 PACKED = ["--batch.pack", "true", "--batch.total", "14", "--run.save_every", "4", "--optimizer.learning_rate", "1e-3"]
 
 
+ONE_READER = """
+    import os
+    import tensorflow as tf
+    from bert.training import checkpoint
+    def refused(*_):
+        raise AssertionError("a rank other than 0 reads weights")
+    if os.environ["HOROVOD_RANK"] != "0":
+        tf.train.load_checkpoint = checkpoint.check_trained = refused
+"""
+
+
+def saved(run: Path, data: Path, model: ModelConfig, spread: float) -> Path:
+    """Make a run with random weights of this standard deviation."""
+    run.mkdir()
+    model = dataclasses.replace(model, initializer_range=spread)
+    model.save(run / "bert_config.json")
+    vocabulary.copy(data / "vocab.txt", run)
+    checkpoint.save(run, 1, variables(Pretraining(model, seed=8).module), keep=1)
+    return run
+
+
 @pytest.mark.multiprocess
-def test_two_ranks_pack_the_batches_of_one(short: Path, tmp_path: Path) -> None:
-    for ranks in (1, 2):  # which accumulate 2 and 1 micro-batches of 7, with dropout
-        done = pretrain(short, tmp_path / str(ranks), *PACKED, "--run.steps", "6", ranks=ranks, per_device=7)
-        assert done.returncode == 0, done.stderr
+def test_two_ranks_pack_the_batches_of_one_and_one_of_them_reads_weights(
+    short: Path, model_config: ModelConfig, tmp_path: Path
+) -> None:
+    start, teacher = (
+        saved(tmp_path / name, short, model_config, spread) for name, spread in (("start", 0.02), ("teacher", 0.5))
+    )
+    flags = [*PACKED, "--run.steps", "6", "--init.checkpoint", str(start), "--distill.teacher", str(teacher)]
+    # They accumulate 2 and 1 micro-batches of 7, with dropout.
+    train_here(short, tmp_path / "1", *flags, per_device=7)
+    done = pretrain(short, tmp_path / "2", *flags, ranks=2, per_device=7, patch=ONE_READER)
+    assert done.returncode == 0, done.stderr
     one, two = (losses(tmp_path / str(ranks)) for ranks in (1, 2))
     assert len(one) == 8 and two == pytest.approx(one, rel=1e-5)
     for name, value in weights(tmp_path / "1", 6).items():

@@ -1,23 +1,28 @@
 """A run as a command: its files, its end, its initial weights, and the run directories that it refuses."""
 
 import json
+import os
 import re
+import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bert.core import manifest
-from tests.training import checkpoints, losses, measured, pretrain, same_bits, weights, write_dataset
+from bert.core.errors import Stopped
+from bert.training import metrics, step
+from tests.training import checkpoints, losses, measured, pretrain, same_bits, train_here, weights, write_dataset
 
 OVERLAP, SHARDED = ["--parallel.overlap", "true"], ["--parallel.shard_optimizer", "true"]
 BUCKETS = ["--parallel.bucket_megabytes", "0.005"]
 LAYOUTS: dict[str, tuple[list[str], int]] = {  # flags, and number of ranks
-    "whole": ([], 4),
+    "whole": ([], 2),
     "overlap": ([*OVERLAP, *BUCKETS], 2),
     "buckets": (BUCKETS, 2),
-    "sharded": (SHARDED, 4),
+    "sharded": (SHARDED, 2),
     "parts and replicas": (["--parallel.tensor", "2", *SHARDED, *OVERLAP], 4),
 }
 # Dropout is on: a micro-batch has the same masks whichever rank computes it.
@@ -38,16 +43,16 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def one_rank(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of one rank."""
     run = tmp_path_factory.mktemp("one") / "run"
-    done = pretrain(sources, run, *TWENTY, *NVLAMB, *FIGURES)
-    assert done.returncode == 0, done.stderr
+    train_here(sources, run, *TWENTY, *NVLAMB, *FIGURES)
     return run
 
 
 @pytest.fixture(scope="module")
 def two_ranks(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same run on two ranks, which sum their gradients by buckets."""
+    """The same run on two ranks, which sum their gradients by buckets, with Horovod's timeline in `timeline.json`."""
     run, (more, ranks) = tmp_path_factory.mktemp("two") / "run", LAYOUTS["buckets"]
-    done = pretrain(sources, run, *TWENTY, *NVLAMB, *FIGURES, *more, ranks=ranks)
+    flags, timeline = [*TWENTY, *NVLAMB, *FIGURES, *more], str(run.with_name("timeline.json"))
+    done = pretrain(sources, run, *flags, ranks=ranks, HOROVOD_TIMELINE=timeline)
     assert done.returncode == 0, done.stderr
     return run
 
@@ -109,22 +114,19 @@ def test_two_and_four_ranks_train_like_one(
 
 
 @pytest.mark.multiprocess
-def test_horovod_takes_its_buffer_before_anything_is_computed(dataset: Path, tmp_path: Path) -> None:
-    timeline = tmp_path / "timeline.json"
-    done = pretrain(dataset, tmp_path / "run", "--run.steps", "1", ranks=2, HOROVOD_TIMELINE=str(timeline))
-    assert done.returncode == 0, done.stderr
-    activities = re.findall(r'"ph": "B", "name": "(\w+)"', timeline.read_text())
+def test_horovod_takes_its_buffer_before_anything_is_computed(two_ranks: Path) -> None:
+    activities = re.findall(r'"ph": "B", "name": "(\w+)"', two_ranks.with_name("timeline.json").read_text())
     assert activities.count("INIT_FUSION_BUFFER") == 2  # of both tensors of one sum, and no second time
     # Settings and weights are compared and sent by broadcasts, all of them before the first update.
     assert activities.index("INIT_FUSION_BUFFER") < activities.index("BROADCAST")
 
 
 @pytest.mark.slow
-def test_an_objective_without_figures_is_told_once(tmp_path: Path) -> None:
+def test_an_objective_without_figures_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_dataset(tmp_path / "data", label=0)
-    done = pretrain(data, tmp_path / "run", "--run.steps", "4", "--run.evaluate_every", "2")
-    told = [line for line in done.stderr.splitlines() if line.startswith(f"warning: {data}: all pairs")]
-    assert done.returncode == 0 and len(told) == 1 and "no figures of nsp" in told[0]
+    train_here(data, tmp_path / "run", "--run.steps", "4", "--run.evaluate_every", "2")
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith(f"warning: {data}: all pairs")]
+    assert len(told) == 1 and "no figures of nsp" in told[0]
     lines = [values for (_, split), values in measured(tmp_path / "run").items() if split == "heldout"]
     assert [set(line) for line in lines] == [{"step", "split", "scale", "loss", "mlm_loss", "mlm_accuracy"}] * 2
 
@@ -196,27 +198,27 @@ STOP = """
 def test_a_run_ends_at_its_target_accuracy_and_profiles_the_chosen_updates(dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     options = ["--run.steps", "2000", "--run.target_accuracy", "2", "--run.profile", "2", "--run.save_every", "2000"]
-    assert pretrain(dataset, run, *options, "--run.evaluate_every", "8").returncode == 0
+    train_here(dataset, run, *options, "--run.evaluate_every", "8")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     first = next(line["step"] for line in lines if line["split"] == "heldout" and line["mlm_accuracy"] >= 2)
     assert lines[-1]["step"] == first < 2000
     assert [path.name for path in (run / "checkpoints").iterdir()] == [f"step-{first:08d}"]
     assert list((run / "events" / "plugins" / "profile").rglob("*.xplane.pb"))
-    assert pretrain(dataset, run, *options, "--run.evaluate_every", "8").returncode == 0  # it has ended
+    train_here(dataset, run, *options, "--run.evaluate_every", "8")  # it has ended
     assert len((run / "metrics.jsonl").read_text().splitlines()) == len(lines)
 
 
 @pytest.mark.slow
 def test_a_budget_of_time_ends_the_run(dataset: Path, tmp_path: Path) -> None:
     run, begun = tmp_path / "run", time.monotonic()
-    options = ["--run.steps", "100000", "--budget.hours", str(5 / 3600)]
-    assert pretrain(dataset, run, *options).returncode == 0
+    options = ["--run.steps", "100000", "--budget.hours", str(3 / 3600)]
+    train_here(dataset, run, *options)
     took = time.monotonic() - begun
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["split"] for line in lines[-2:]] == ["heldout", "fed"] and lines[-1]["step"] < 100_000
     assert checkpoints(run)[-1] == f"step-{lines[-1]['step']:08d}"
-    assert 5 <= weights(run, lines[-1]["step"])["run/seconds"] <= took
-    assert pretrain(dataset, run, *options).returncode == 0  # it has ended
+    assert 3 <= weights(run, lines[-1]["step"])["run/seconds"] <= took
+    train_here(dataset, run, *options)  # it has ended
     assert len((run / "metrics.jsonl").read_text().splitlines()) == len(lines)
 
 
@@ -231,21 +233,34 @@ KILL = STOP.replace("signal.SIGTERM", "signal.SIGKILL")
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # half a minute of processor time
 def test_a_budget_of_time_is_that_of_all_sessions_together_and_the_schedule_follows_it(
-    dataset: Path, tmp_path: Path
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(metrics.Clock, "since_last_asked", lambda self: 4.0)  # as CLOCK, in this process
     straight, run = tmp_path / "straight", tmp_path / "run"
     options = ["--run.steps", "1000", "--budget.hours", "0.01", "--optimizer.warmup_steps", "250"]  # 36 s
     options += ["--run.save_every", "2"]
-    assert pretrain(dataset, straight, *options, patch=CLOCK).returncode == 0
+    train_here(dataset, straight, *options)
     train = [values for (_, split), values in sorted(measured(straight).items()) if split == "train"]
     done = [4 * number / 36 * 1000 for number in range(9)]  # updates of the schedule, by the clock
     rates = [0.01 * (at / 250 if at < 250 else 1 - at / 1000) for at in done]
     assert [line["learning_rate"] for line in train] == pytest.approx(rates)
 
-    sessions = [(STOP.format(number=2), [], 75), ("", ["--run.stop_at", "5"], 75), (KILL.format(number=8), [], -9)]
-    for patch, more, code in [*sessions, ("", [], 0), ("", [], 0)]:
-        ended = pretrain(dataset, run, *options, *more, patch=CLOCK + patch)
-        assert ended.returncode == code, ended.stderr
+    make_update = step.Step.update
+
+    def asking(self: step.Step, number: int, *arguments: Any, **named: Any) -> Any:
+        if number == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return make_update(self, number, *arguments, **named)
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(step.Step, "update", asking)
+        train_here(dataset, run, *options)
+    with pytest.raises(Stopped):
+        train_here(dataset, run, *options, "--run.stop_at", "5")
+    ended = pretrain(dataset, run, *options, patch=CLOCK + KILL.format(number=8))
+    assert ended.returncode == -9, ended.stderr
+    for _ in range(2):  # to the end, and once more
+        train_here(dataset, run, *options)
     assert checkpoints(run)[-1] == checkpoints(straight)[-1] == "step-00000009"
     assert weights(run, 9)["run/seconds"] == 36
     same_bits(weights(run, 9), weights(straight, 9))
@@ -257,8 +272,7 @@ def test_a_budget_of_time_is_that_of_all_sessions_together_and_the_schedule_foll
 @pytest.mark.slow
 def test_a_run_directory_records_configuration_versions_and_checkpoints(dataset: Path, tmp_path: Path) -> None:
     straight = tmp_path / "run"
-    done = pretrain(dataset, straight, "--run.steps", "40", "--run.save_every", "7")
-    assert done.returncode == 0, done.stderr
+    train_here(dataset, straight, "--run.steps", "40", "--run.save_every", "7")
     config = json.loads((straight / "config.json").read_text())
     assert config["config"]["run.steps"] == 40 and "tensorflow" in config["versions"]
     assert json.loads((straight / "bert_config.json").read_text())["vocab_size"] == 99

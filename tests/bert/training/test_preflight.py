@@ -116,6 +116,17 @@ def test_a_model_whose_moments_fit_only_when_divided_is_refused_when_they_are_wh
     preflight.memory(model, PLAIN, on_ranks(8, of_this_host=2))
 
 
+def test_a_teacher_that_does_not_fit_beside_the_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, teacher = (ModelConfig(vocab_size=99, num_hidden_layers=layers) for layers in (3, 12))
+    count = cost.teacher_parameters(teacher)
+    need = 16 * cost.parameters(model) + 4 * count
+    monkeypatch.setattr(preflight.os, "sysconf", lambda name: need if name == "SC_PHYS_PAGES" else 1)
+    preflight.memory(model, PLAIN, Communicator(), teacher=teacher)
+    monkeypatch.setattr(preflight.os, "sysconf", lambda name: need - 1 if name == "SC_PHYS_PAGES" else 1)
+    with pytest.raises(ResourceError, match=f"parameters, and a teacher of {count:,}, need"):
+        preflight.memory(model, PLAIN, Communicator(), teacher=teacher)
+
+
 def test_a_model_that_fits_only_in_parts_passes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ModelConfig(vocab_size=99, num_hidden_layers=3)
     need = 2 * 16 * cost.local_parameters(model, 2)
