@@ -47,8 +47,8 @@ class Options:
     """rows of a call"""
     length: tuple[Annotated[int, Range(8, 65_536)], ...] = (128,)
     """tokens of a row"""
-    rounds: Annotated[int, Range(1, 10**6)] = 31
-    """calls of each model for each shape"""
+    rounds: Annotated[int, Range(0, 10**6)] = 31
+    """calls of each model for each shape; 0: memory alone"""
 
     def __post_init__(self) -> None:
         ranges.check(self)
@@ -121,11 +121,12 @@ def main(argv: list[str]) -> None:
     runs = {form: [write(options, number, form) for number in range(max(options.models))] for form in FORMS}
     for number, form in itertools.product(options.models, FORMS):
         engines.say(form=form, models=number, **memory(runs[form][:number], options.output / "service.log"))
-    vocabulary, made = ModelConfig.load(options.base / "bert_config.json").vocab_size, contenders(options)
+    vocabulary = ModelConfig.load(options.base / "bert_config.json").vocab_size
+    made = contenders(options) if options.rounds else {}
     for length, batch in itertools.product(options.length, options.batch):
-        figures = engines.measure(made, engines.rows_of(vocabulary, batch, length), options.rounds)
-        for (form, compute), measured in figures.items():
-            engines.say(batch=batch, length=length, form=form, compute=compute, **measured)
+        rows = engines.rows_of(vocabulary, batch, length)
+        for (form, compute), figures in (engines.measure(made, rows, options.rounds) if made else {}).items():
+            engines.say(batch=batch, length=length, form=form, compute=compute, **figures)
     engines.say(load=os.getloadavg(), cores=len(os.sched_getaffinity(0)))
 
 

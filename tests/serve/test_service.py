@@ -37,8 +37,8 @@ ENGINE = engine.choose("auto", CONFIG, "float32")
 def running(folders: dict[str, Path]) -> Iterator[Service]:
     limits = ("--receive_seconds", 0.5, "--windows", 2000, "--queue", 4000)
     with service("--model", folders["answer"], folders["tag"], folders["label"], *limits) as found:
-        said = [line for line in found.said if line.startswith("one encoder")]
-        assert said == [f"one encoder in memory, computed by {ENGINE}: tag, label\n"]
+        sharing = [line for line in found.said if line.startswith("one encoder")]
+        assert sharing == [f"one encoder in memory, computed by {ENGINE}: tag, label\n"]
         yield found
         assert found.stop() == 0
         said = "".join(found.said)
