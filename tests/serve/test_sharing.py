@@ -17,7 +17,7 @@ from bert.core.config import LoraConfig, ModelConfig
 from bert.engines.engine import Computes
 from bert.hardware.choices import Engine
 from bert.labels import Head
-from bert.model.encoder import variables
+from bert.model.encoder import Encoder, variables
 from bert.model.heads import TaskModel
 from bert.model.inference import AdaptedEncoder, InferenceEncoder
 from bert.training import checkpoint
@@ -39,24 +39,31 @@ ASKED: dict[str, Any] = {
     "fill": Masked(text="a [MASK] river"),
     "embed": Passage(text="b c d river"),
 }
-LoRAs = {
+LORA = {
     "classify": LoraConfig(rank=3, alpha=7, targets=("query", "value")),
     "tag": LoraConfig(rank=5, alpha=2, targets=("key", "output", "inner", "outer")),
+    "embed": LoraConfig(rank=2, alpha=3, targets=("value",)),
 }
+RANKS = {"classify": 6, "peft": 6, "tag": 5, "embed": 2}  # of products: queries and values are one, 3 + 3
 
 
 def saved(folder: Path, name: str, seed: int = SEED, lora: LoraConfig | None = None, **more: Any) -> Path:
     """A run whose encoder begins with `seed`. lora: its updates, with random values. more: arguments of `runs.save`."""
-    if name == "answer":
-        of_head, described = AnswerSpans.described, Head(kind="answer_span").entries() | {"config": runs.WINDOWS}
+    if name == "embed":
+        described: dict[str, Any] = {"embedding": {"pool": "cls"}}
+        model: Encoder | TaskModel = Encoder(CONFIG, seed)
+    elif name == "answer":
+        described = Head(kind="answer_span").entries() | {"config": runs.WINDOWS}
+        model = TaskModel(CONFIG, seed, AnswerSpans.described)
     else:
         described = entries(datasets.kind(*runs.TASKS[name]))
-        found = labels.of(described, folder)
-        assert found is not None
-        of_head = found
-    model, random = TaskModel(CONFIG, seed, of_head), np.random.default_rng(len(name))
+        of_task = labels.of(described, folder)
+        assert of_task is not None
+        model = TaskModel(CONFIG, seed, of_task)
     if lora:
-        model.encoder.adapt(lora, seed, first_layer=1 if lora.rank == 5 else 0)
+        encoder = model if isinstance(model, Encoder) else model.encoder
+        encoder.adapt(lora, seed, first_layer=1 if name == "tag" else 0)
+    random = np.random.default_rng(len(name))
     weights = dict(variables(model))
     for variable in (weights[one] for one in weights if one.endswith("lora_b")):
         variable.assign(random.normal(0, 0.3, variable.shape))
@@ -65,25 +72,25 @@ def saved(folder: Path, name: str, seed: int = SEED, lora: LoraConfig | None = N
 
 @pytest.fixture(scope="module")
 def of_base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Runs of one base: itself, two of LoRA with other ranks and targets, heads alone, an adapter of peft."""
+    """Runs of one base: itself, three of LoRA with other ranks and targets, heads alone, an adapter of peft."""
     root = tmp_path_factory.mktemp("sharing")
-    made = {name: saved(root / name, name, lora=lora) for name, lora in LoRAs.items()}
+    made = {name: saved(root / name, name, lora=lora) for name, lora in LORA.items()}
     made |= {"fill": runs.of_pretraining(root / "fill"), "answer": saved(root / "answer", "answer")}
-    longer = dataclasses.replace(CONFIG, hidden_dropout_prob=0.3, vocab_multiple=8)  # changes nothing in the encoder
-    made["label"] = saved(root / "label", "label", config=longer)
+    own = dataclasses.replace(CONFIG, hidden_dropout_prob=0.3, vocab_multiple=8)  # changes nothing in the encoder
+    made["label"] = saved(root / "label", "label", config=own)
     convert("export", "peft", made["classify"], root / "adapter")
     names = runs.TASKS["classify"][1].names
     convert("import", "peft", root / "adapter", root / "peft", labels=names, base=made["fill"])
     return made | {"peft": root / "peft"}
 
 
-def encoder(models: Models, name: str) -> Computes:
+def encoder_of(models: Models, name: str) -> Computes:
     (model,) = [one for one in models.all() if one.name == name]
     return model.heads["embed"].encoder
 
 
 def base(models: Models, name: str) -> Computes:
-    return shared_part(encoder(models, name))
+    return shared_part(encoder_of(models, name))
 
 
 def route(name: str) -> str:
@@ -110,8 +117,8 @@ def answer_alike(models: Models, folders: Mapping[str, Path], engine: Engine = "
     """Every model answers as a service of it alone, whose kernels have the updates."""
     for name, folder in folders.items():
         alone = Models({name: folder}, "float32", 8, engine)
-        assert not isinstance(encoder(alone, name), AdaptedEncoder)
-        for one in (route(name), "embed"):
+        assert not isinstance(encoder_of(alone, name), AdaptedEncoder)
+        for one in {route(name), "embed"}:
             same(answers(head(models, name, one), [ASKED[one]]), answers(head(alone, name, one), [ASKED[one]]))
 
 
@@ -121,14 +128,13 @@ def test_models_of_one_base_share_its_weights_and_answer_as_each_does_alone(of_b
     first = base(models, "fill")
     assert isinstance(first, InferenceEncoder)
     for name in of_base:
-        mine = encoder(models, name)
+        mine = encoder_of(models, name)
         assert mine.embeddings.word is first.embeddings.word and shared_part(mine) is first
-        assert isinstance(mine, AdaptedEncoder) == (name in (*LoRAs, "peft"))
+        assert isinstance(mine, AdaptedEncoder) == (name in RANKS)
         if isinstance(mine, AdaptedEncoder):  # of its own it has the updates alone
             own = {id(x): x for x in mine.variables}.keys() - {id(x) for x in first.variables}
-            ranks = {x.shape[1] for x in mine.variables if id(x) in own and x.shape[1] < 20}
-            assert ranks == ({5} if name == "tag" else {6})  # queries and values are one product: 3 + 3
-    answer_alike(models, {name: of_base[name] for name in ("classify", "tag", "peft", "answer")})
+            assert {x.shape[1] for x in mine.variables if id(x) in own and x.shape[1] < 20} == {RANKS[name]}
+    answer_alike(models, {name: of_base[name] for name in (*RANKS, "answer")})
 
 
 def test_another_bit_or_another_equation_is_another_base(of_base: dict[str, Path], tmp_path: Path) -> None:
@@ -148,11 +154,11 @@ def test_another_bit_or_another_equation_is_another_base(of_base: dict[str, Path
         {"other": other, "tag": of_base["tag"], "answer": saved(tmp_path / "of", "answer", 7)}, "float32", 8
     )
     assert models.sharing() == []
-    assert all(type(encoder(models, name)) is InferenceEncoder for name in ("other", "tag", "answer"))
+    assert all(type(encoder_of(models, name)) is InferenceEncoder for name in ("other", "tag", "answer"))
 
 
 def test_a_model_that_is_loaded_again_leaves_the_others_as_they_are(tmp_path: Path) -> None:
-    folders = {name: saved(tmp_path / name, name, lora=lora) for name, lora in LoRAs.items()}
+    folders = {name: saved(tmp_path / name, name, lora=LORA[name]) for name in ("classify", "tag")}
     folders["answer"] = saved(tmp_path / "answer", "answer")
     models = Models(folders, "float32", 8)
     first, others = base(models, "tag"), {one.name: one for one in models.all()}
@@ -161,14 +167,14 @@ def test_a_model_that_is_loaded_again_leaves_the_others_as_they_are(tmp_path: Pa
     saved(folders["tag"], "tag", lora=LoraConfig(rank=5, alpha=40, targets=("query",)), step=4)  # another adapter
     assert models.reload() == ["tag"] and models.sharing() == [("tensorflow", list(folders))]
     assert base(models, "tag") is first and answers(head(models, "tag", "tag"), [ASKED["tag"]]) != before
-    saved(folders["tag"], "tag", seed=2, lora=LoRAs["tag"], step=5)  # another base
+    saved(folders["tag"], "tag", seed=2, lora=LORA["tag"], step=5)  # another base
     assert models.reload() == ["tag"] and models.sharing() == [("tensorflow", ["classify", "answer"])]
     assert all(model is others[model.name] for model in models.all() if model.name != "tag")
-    assert type(encoder(models, "tag")) is InferenceEncoder and base(models, "classify") is first
+    assert type(encoder_of(models, "tag")) is InferenceEncoder and base(models, "classify") is first
     answer_alike(models, {"classify": folders["classify"]})
 
     for name in ("classify", "answer"):  # all have it now
-        saved(folders[name], name, seed=2, lora=LoRAs.get(name), step=6)
+        saved(folders[name], name, seed=2, lora=LORA.get(name), step=6)
     gone = [weakref.ref(first), weakref.ref(first.embeddings.word)]
     del first, others
     assert models.reload() == ["classify", "answer"]
