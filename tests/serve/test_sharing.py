@@ -122,6 +122,7 @@ def answer_alike(models: Models, folders: Mapping[str, Path], engine: Engine = "
             same(answers(head(models, name, one), [ASKED[one]]), answers(head(alone, name, one), [ASKED[one]]))
 
 
+@pytest.mark.slow
 def test_models_of_one_base_share_its_weights_and_answer_as_each_does_alone(of_base: dict[str, Path]) -> None:
     models = Models(of_base, "float32", 8)
     assert models.sharing() == [("tensorflow", list(of_base))]
@@ -157,6 +158,7 @@ def test_another_bit_or_another_equation_is_another_base(of_base: dict[str, Path
     assert all(type(encoder_of(models, name)) is InferenceEncoder for name in ("other", "tag", "answer"))
 
 
+@pytest.mark.slow
 def test_a_model_that_is_loaded_again_leaves_the_others_as_they_are(tmp_path: Path) -> None:
     folders = {name: saved(tmp_path / name, name, lora=LORA[name]) for name in ("classify", "tag")}
     folders["answer"] = saved(tmp_path / "answer", "answer")
