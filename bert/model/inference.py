@@ -57,7 +57,7 @@ class InferenceEncoder(tf.Module):
     name = "tensorflow"
 
     def __init__(self, encoder: encoder.Encoder, dtype: tf.DType, shared: bool = False) -> None:
-        """shared: several models read the weights, which are variables then: each graph has its own constants."""
+        """shared: whether several models read the weights: variables then, as each graph has constants of its own."""
         super().__init__()
         assert not encoder.config.causal, "generation has an encoder of its own"
         self.config, self.width, self.dtype = encoder.config, encoder.config.hidden_size, dtype
