@@ -85,7 +85,7 @@ def load(options: Options) -> Contenders:
         made[engine, compute] = timed(computing(fine_tuned))
         made[engine, compute](rows_of(fine_tuned.run.config.vocab_size, 1, 16))
         seconds, grown = time.perf_counter() - begun, psutil.Process().memory_info().rss - before
-        _say(engine=engine, compute=compute, ready_seconds=round(seconds, 2), memory_mb=round(grown / 1e6))
+        say(engine=engine, compute=compute, ready_seconds=round(seconds, 2), memory_mb=round(grown / 1e6))
     if options.output:
         for kind, more in (("float32", []), ("int8", ["--int8", "true"])):
             folder = options.output / f"onnx_{kind}"
@@ -230,7 +230,8 @@ def measure(contenders: Contenders, rows: Rows, rounds: int) -> dict[tuple[str, 
     }
 
 
-def _say(**figures: Any) -> None:
+def say(**figures: Any) -> None:
+    """Print a line of JSON."""
     print(json.dumps(figures), flush=True)
 
 
@@ -246,11 +247,11 @@ def main(argv: list[str]) -> None:
         for length, batch in itertools.product(options.length, options.batch):
             measured = measure(contenders, rows_of(vocabulary, batch, length), options.rounds)
             for (engine, compute), figures in measured.items():
-                _say(batch=batch, length=length, engine=engine, compute=compute, **figures)
+                say(batch=batch, length=length, engine=engine, compute=compute, **figures)
     finally:
         for peer in peers.values():
             peer.close()
-    _say(load=os.getloadavg(), cores=len(os.sched_getaffinity(0)))
+    say(load=os.getloadavg(), cores=len(os.sched_getaffinity(0)))
 
 
 if __name__ == "__main__":

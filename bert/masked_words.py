@@ -12,7 +12,6 @@ from bert.core.errors import InputError, IntegrityError
 from bert.hardware.choices import Compute, Engine
 from bert.heads import MASKED_LM
 from bert.model import heads
-from bert.model.encoder import Encoder
 from bert.runs import Run
 from bert.text import sampler
 from bert.text.batches import LENGTH_MULTIPLE
@@ -36,9 +35,8 @@ class MaskedWords:
         """
         self.tokenizer, self.config, self.batch = run.tokenizer, run.config, batch
         check_head(run)
-        encoder, self.head = Encoder(run.config, seed=0), heads.MaskedLM(run.config, seed=0)
-        run.load(encoder, self.head)
-        self.encoder = run.computed(encoder, compute, engine)
+        self.head = heads.MaskedLM(run.config, seed=0)
+        self.encoder = run.encoder(compute, engine, [self.head])
         words = [tf.TensorSpec([None, 2], tf.int32)]
         self._compute = self.encoder.function(self._log_probabilities, at_places=True, compiled=compiled)
         self._ask = self.encoder.function(self._asked, at_places=True, given=words, compiled=compiled)

@@ -10,6 +10,7 @@ The runs are those of `bert.pretrain`, `squad.train` and `tasks.train`, and impo
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert import labels, thresholds
+from bert.bases import Base, Bases, base_of
 from bert.core import manifest
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
@@ -38,6 +40,8 @@ class Run:
     def __init__(self, path: Path, config: ModelConfig) -> None:
         """config: as `Run.open` reads it."""
         self.path, self.config = path, config
+        self.bases: Bases | None = None
+        """encoders that this run may share with others, by TensorFlow or without low-rank updates; None: its own"""
         self._checkpoint: Path | None = None
 
     @classmethod
@@ -87,20 +91,25 @@ class Run:
         weights = {name: variable for module in modules for name, variable in variables(module).items()}
         self._checkpoint = checkpoint.load_weights(self.path, weights)
 
-    def encoder(self, compute: Compute = "float32", engine: Engine = "tensorflow") -> Computes:
-        """Return the encoder with its weights. compute: data type of its matrix products. engine: what computes it.
+    @property
+    def base(self) -> Base:
+        """The base weights of its encoder. Raise as `checkpoint.to_use` does."""
+        return base_of(self.config, checkpoint.to_use(self.path))
 
-        Raise as `load` and `computed` do.
+    def encoder(
+        self, compute: Compute = "float32", engine: Engine = "tensorflow", heads: Sequence[tf.Module] = ()
+    ) -> Computes:
+        """Return the encoder with its weights; assign those of `heads`, too.
+
+        compute: data type of its matrix products. engine: what computes it. Raise as `load`, `engines.choose` and
+        `engines.in_8_bits` do.
         """
+        if self.bases is not None:
+            self.load(*heads)
+            chosen = engines.choose(engine, self.config, compute)
+            return self.bases.encoder(self.config, self.checkpoint, compute, chosen)
         encoder = Encoder(self.config, seed=0)
-        self.load(encoder)
-        return self.computed(encoder, compute, engine)
-
-    def computed(self, encoder: Encoder, compute: Compute, engine: Engine) -> Computes:
-        """Return what computes an encoder that has the weights of this run, which are loaded.
-
-        Raise as `engines.choose` and `engines.in_8_bits` do.
-        """
+        self.load(encoder, *heads)
         if engine == "openvino_int8":
             return engines.in_8_bits(encoder, compute, self.path / engines.INT8, self.weights)
         return engines.make(encoder, compute, engine)

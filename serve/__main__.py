@@ -6,9 +6,9 @@
 Each RUN is a run directory, or an import. What it can be asked follows from its head: questions (squad.train), classes,
 choices or tags (tasks.train), masked words (bert.pretrain), and features of texts (all). An index can be searched, and
 a question answered from the passages that are found. The page is at /, a description of all addresses at /docs.
-Requests wait in a queue that is bounded; several are computed together. A model whose run directory changes, or all of
-them on SIGHUP, is loaded again without losing a request. SIGTERM and Ctrl-C end the service after the requests that it
-has taken.
+Requests wait in a queue that is bounded; several are computed together. Models whose encoders have the same weights,
+apart from updates of LoRA, have one encoder in memory. A model whose run directory changes, or all of them on SIGHUP,
+is loaded again without losing a request. SIGTERM and Ctrl-C end the service after the requests that it has taken.
 
 Only this machine is served unless --host says otherwise. There is no authentication and no encryption: put a server
 that has both before it. Needs starlette, uvicorn and prometheus_client (the extra packages of pyproject.toml).
@@ -204,6 +204,8 @@ def main(argv: list[str]) -> None:
         models = Models(runs, options.compute, options.batch, options.engine, search)
         for model in models.all():
             print(f"{model.name}: {', '.join(model.heads)}", file=sys.stderr)
+        for engine, names in models.sharing():
+            print(f"one encoder in memory, computed by {engine}: {', '.join(names)}", file=sys.stderr)
         _listen(bound, options)  # who connects from now on waits for an answer
         host = f"[{options.host}]" if ":" in options.host else options.host
         SCREEN.quiet()  # from now on it waits for requests

@@ -1,15 +1,17 @@
 """The models of a service: what each run directory can be asked, and how a changed one takes the place of the old."""
 
-import functools
+import contextlib
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bert.bases import Base, Bases, shared_part
 from bert.core import object_urls
 from bert.core.errors import IntegrityError, UsageError
+from bert.engines import engine as engines
 from bert.hardware.choices import Compute, Engine
 from bert.runs import Run
 from bert.text import vocabulary
@@ -32,15 +34,19 @@ class Served:
     """what clients are told of it"""
 
 
-def load(run: Path, name: str, compute: Compute, batch: int, engine: Engine = "tensorflow") -> Served:
+def load(run: Path | Run, name: str, compute: Compute, batch: int, engine: Engine = "tensorflow") -> Served:
     """Load the checkpoint of a run directory with its head, and compute one example with each of its uses.
 
     batch: maximum rows that are computed at once. Raise InputError if it is no run directory, IntegrityError if it is
     damaged.
     """
-    opened = Run.open(run, "a run directory")
+    opened = run if isinstance(run, Run) else _open(run)
     heads = of_run(opened, compute, batch, engine)
-    return _served(name, run, opened, compute, heads)
+    return _served(name, opened.path, opened, compute, heads)
+
+
+def _open(run: Path) -> Run:
+    return Run.open(run, "a run directory")
 
 
 def _served(name: str, folder: Path, run: Run, compute: Compute, heads: Sequence[Head]) -> Served:
@@ -88,7 +94,11 @@ def named(flags: Sequence[str]) -> dict[str, Path]:
 
 
 class Models:
-    """The models of a service by name. Each is loaded again when its run directory has changed."""
+    """The models of a service by name. Each is loaded again when its run directory has changed.
+
+    Models of one base (`bert.bases`) share an encoder. To compute low-rank updates beside shared kernels takes more
+    time than kernels that have them, so a model shares its encoder only if another one has the base, too.
+    """
 
     def __init__(
         self,
@@ -104,17 +114,50 @@ class Models:
         """
         self.compute, self.batch, self.engine = compute, batch, engine
         self.failures = 0  # of loading a changed model
-        self._loads = {name: functools.partial(load, run, name, compute, batch, engine) for name, run in runs.items()}
+        self._runs, self._search = dict(runs), search
+        self._bases, self._base_of = Bases(), dict[str, Base]()  # by name, if there are several models
+        folders = dict(runs)
         if search is not None:
             name = search.folder.resolve().name
-            name = f"{name}-search" if name in runs else name
-            runs = {**runs, name: search.folder}
-            self._loads[name] = functools.partial(self._load_search, search, name)
-        self._seen = {name: state_of(run) for name, run in runs.items()}
+            folders[f"{name}-search" if name in runs else name] = search.folder
+        self._seen = {name: state_of(folder) for name, folder in folders.items()}
         self._loaded: dict[str, Served] = {}
-        for name, one in self._loads.items():
-            self._loaded[name] = one()
+        opened = {name: self._open(name) for name in folders}  # first: a model is loaded as the others' bases ask for
+        for name, run in opened.items():
+            self._loaded[name] = self._load(name, run)
         self._reloading = threading.Lock()
+
+    def _open(self, name: str) -> Run | None:
+        """Return the run of a model, and remember its base; None for a search, which has an encoder of its own."""
+        if name not in self._runs:
+            return None
+        run = _open(self._runs[name])
+        if len(self._runs) > 1:
+            self._base_of[name] = run.base
+        return run
+
+    def _load(self, name: str, run: Run | None) -> Served:
+        """Load a model. run: as `_open` returns it."""
+        if run is None:
+            assert self._search is not None, "only a search has no run of its own"
+            return self._load_search(self._search, name)
+        return load(run, name, self.compute, self.batch, self._share(name, run))
+
+    def _share(self, name: str, run: Run) -> Engine:
+        """Have a run use the encoder that other models of its base use; return its engine.
+
+        Only TensorFlow computes low-rank updates beside shared kernels. auto takes it for them, which saves the memory.
+        """
+        base = self._base_of.get(name)
+        of_base = [one for one in self._base_of.values() if base and one.digest == base.digest]
+        if base is None or len(of_base) == 1 or self.engine == "openvino_int8":
+            return self.engine
+        updated = any(one.updated for one in of_base)
+        auto: Engine = "tensorflow" if updated else "auto"
+        engine = engines.choose(auto if self.engine == "auto" else self.engine, run.config, self.compute)
+        if engine == "tensorflow" or not base.updated:
+            run.bases = self._bases
+        return engine
 
     def _load_search(self, search: Search, name: str) -> Served:
         one = searching.load(search.index, search.encoder, self.compute, self.batch, self.engine, self._reads)
@@ -129,6 +172,14 @@ class Models:
         """Return all models, in the order of the command line."""
         return list(self._loaded.values())
 
+    def sharing(self) -> list[tuple[str, list[str]]]:
+        """Return the engine, and the names of the models, of each encoder that several models share."""
+        models: dict[int, tuple[str, list[str]]] = {}
+        for model in self.all():
+            encoder = shared_part(next(iter(model.heads.values())).encoder)
+            models.setdefault(id(encoder), (encoder.name, []))[1].append(model.name)
+        return [one for one in models.values() if len(one[1]) > 1]
+
     def choose(self, name: str | None, route: str) -> Served | None:
         """Return the model of a name that has the route, or the first model that has it; None if there is none."""
         models = [model for model in self._loaded.values() if route in model.heads and name in (None, model.name)]
@@ -142,22 +193,34 @@ class Models:
         """
         changed = []
         with self._reloading:
-            for name, model in list(self._loaded.items()):
+            opened = list(self._opened_again(force))  # first: a model is loaded as the others' bases ask for
+            for name, run in opened:
                 if stopping():
                     break
-                state = state_of(model.run)
-                if not force and state == self._seen[name]:
-                    continue
-                self._seen[name] = state
-                try:
-                    loaded = self._loads[name]()
-                    _check_not_older(loaded, model)
+                with self._reported(name):
+                    loaded = self._load(name, run)
+                    _check_not_older(loaded, self._loaded[name])
                     self._loaded[name] = loaded
                     changed.append(name)
-                except Exception as error:  # whatever it is, the service goes on with the earlier one
-                    self.failures += 1
-                    print(f"warning: {name} is not loaded again, the earlier one serves on: {error}", file=sys.stderr)
         return changed
+
+    def _opened_again(self, force: bool) -> Iterator[tuple[str, Run | None]]:
+        """Yield the name of each model whose run directory has changed, or of all, and what `_open` returns for it."""
+        for name, model in self._loaded.items():
+            state = state_of(model.run)
+            if force or state != self._seen[name]:
+                self._seen[name] = state
+                with self._reported(name):
+                    yield name, self._open(name)
+
+    @contextlib.contextmanager
+    def _reported(self, name: str) -> Iterator[None]:
+        """Report that a model cannot be loaded again."""
+        try:
+            yield
+        except Exception as error:  # whatever it is, the service goes on with the earlier one
+            self.failures += 1
+            print(f"warning: {name} is not loaded again, the earlier one serves on: {error}", file=sys.stderr)
 
 
 def _check_not_older(loaded: Served, earlier: Served) -> None:

@@ -156,10 +156,9 @@ def load(
 def with_weights(run: Run, kind: K, compute: Compute, engine: Engine) -> FineTuned[K]:
     """Return the model of a run, of the given kind, with its weights. Raise as `load` does."""
     _ = run.tokenizer  # raises an error if the run has none for the model
-    model = kind.model(run.config, seed=0)
-    run.load(model)
-    encoder = run.computed(model.encoder, compute, engine)
-    return FineTuned(run=run, kind=kind, encoder=encoder, head=model.head)
+    head = TaskHead(run.config, 0, kind.described)
+    encoder = run.encoder(compute, engine, [head])
+    return FineTuned(run=run, kind=kind, encoder=encoder, head=head)
 
 
 def _kind(run: Run) -> ExampleKind:

@@ -209,6 +209,7 @@ PAGES = [
         left_out={
             "make demo": "it is the whole demo",
             "python -m benchmarks.service_load": "it measures",
+            "python -m benchmarks.shared_encoder": "it measures",
             "curl -d": "it is for a server that is installed elsewhere",
             **dict.fromkeys(
                 (
@@ -222,6 +223,8 @@ PAGES = [
         },
         links={
             "RUN": "classes",
+            "workdir/imported": "masked",
+            "workdir/tasks/mrpc": "classes",
             "SQUAD_RUN": "answers",
             "workdir/squad/mine": "answers",
             "workdir/tasks/conll2003": "tags",

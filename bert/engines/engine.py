@@ -62,12 +62,12 @@ class Computes(Protocol):
         """
 
 
-def make(encoder: Encoder, compute: Compute, engine: Engine) -> Computes:
-    """Return what computes an encoder, which has its weights. Raise as `choose` does."""
+def make(encoder: Encoder, compute: Compute, engine: Engine, shared: bool = False) -> Computes:
+    """Return what computes an encoder, which has its weights. shared: for several models. Raise as `choose` does."""
     if compute == "bfloat16":
         warn_of_emulation()
     if choose(engine, encoder.config, compute) == "tensorflow":
-        return InferenceEncoder(encoder, tf.as_dtype(compute))
+        return InferenceEncoder(encoder, tf.as_dtype(compute), shared)
     from bert.engines.openvino import OpenVINOEncoder
 
     return OpenVINOEncoder(encoder, compute)

@@ -4,22 +4,28 @@ The weights are constants of the graph where that pays. oneDNN, which computes T
 converts a constant kernel into its own layout once, a variable at every call. It also adds the bias and computes GELU
 in float32 while it stores a product.
 
-Shapes as in encoder.py; M = B*T.
+Several models may have one encoder and low-rank updates of their own (`AdaptedEncoder`). These are not added to the
+kernels, which all models read: x W + (x A) B.
+
+Shapes as in encoder.py; M = B*T; r is the rank of an update.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bert.core.activations import ACTIVATIONS
 from bert.hardware import graphs
-from bert.model import encoder, fused_ops
+from bert.model import encoder, fused_ops, low_rank
 from bert.model.attention import library_softmax, merge, split
 from bert.model.dense import Dense, LayerNorm
 from bert.model.dropout import DropoutRng
 
+JOINT = ("attention/query", "attention/key", "attention/value")  # dense layers that are one product here
 MAX_CONSTANT_BYTES = 1 << 28  # TensorFlow copies constants a dozen times while it optimises the graph
 
 
@@ -50,23 +56,30 @@ class InferenceEncoder(tf.Module):
 
     name = "tensorflow"
 
-    def __init__(self, encoder: encoder.Encoder, dtype: tf.DType) -> None:
+    def __init__(self, encoder: encoder.Encoder, dtype: tf.DType, shared: bool = False) -> None:
+        """shared: whether several models read the weights: variables then, as each graph has constants of its own."""
         super().__init__()
         assert not encoder.config.causal, "generation has an encoder of its own"
         self.config, self.width, self.dtype = encoder.config, encoder.config.hidden_size, dtype
         self.embeddings, self.norm = encoder.embeddings, encoder.norm
         self.parameters = sum(weight.shape.num_elements() for weight in encoder.trainable_variables)
-        constant = dtype.size == 2 and 2 * self.parameters <= MAX_CONSTANT_BYTES  # in float32 it is not faster
+        small = 2 * self.parameters <= MAX_CONSTANT_BYTES
+        constant = dtype.size == 2 and small and not shared  # in float32 it is not faster
         self.layers = [_Layer(layer, encoder.config.hidden_act, dtype, constant) for layer in encoder.layers]
 
     def __call__(
-        self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, read: tf.Tensor | None = None
+        self,
+        ids: tf.Tensor,
+        mask: tf.Tensor,
+        segments: tf.Tensor,
+        read: tf.Tensor | None = None,
+        updates: "Sequence[Updates]" = (),
     ) -> tf.Tensor:
         """Return the last hidden states, float32: [B, T, D], or [R, D] of the rows `read` [R] of [B*T, D].
 
-        Arguments [B, T] as in `encoder.TokenBatch`.
+        Arguments [B, T] as in `encoder.TokenBatch`. updates: of each layer; none: of no layer.
         """
-        last = self._states(ids, mask, segments, read)[-1]
+        last = self._states(ids, mask, segments, read, updates)[-1]
         return last if read is not None else self._batched(last, ids)
 
     def function(
@@ -77,30 +90,41 @@ class InferenceEncoder(tf.Module):
         at_places: bool = False,
         given: Sequence[tf.TensorSpec] = (),
         compiled: bool = True,
+        updates: "Sequence[Updates]" = (),
     ) -> Callable[..., Any]:
-        """As `bert.engines.engine.Computes` has it: one graph, with `then` in it."""
+        """As `bert.engines.engine.Computes` has it: one graph, with `then` in it. updates: as above."""
 
         def compute(ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, *rest: tf.Tensor) -> Any:
             if at_places:
                 read = rest[0][:, 0] * tf.shape(ids)[1] + rest[0][:, 1]
-                return then(self(ids, mask, segments, read), mask, *rest[1:])
+                return then(self(ids, mask, segments, read, updates), mask, *rest[1:])
             if layers == (-1,):
-                return then([self(ids, mask, segments)], mask, *rest)
-            states = self.states(ids, mask, segments)
+                return then([self(ids, mask, segments, None, updates)], mask, *rest)
+            states = self.states(ids, mask, segments, updates)
             return then([states[layer] for layer in layers], mask, *rest)
 
         tokens, places = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, 2], tf.int32)
         return traced(compute, [tokens] * 3 + [places] * at_places + list(given), compiled)
 
-    def states(self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor) -> list[tf.Tensor]:
-        """Return the outputs of the embeddings and of each layer, [B, T, D] float32."""
-        return [self._batched(state, ids) for state in self._states(ids, mask, segments, None)]
+    def states(
+        self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, updates: "Sequence[Updates]" = ()
+    ) -> list[tf.Tensor]:
+        """Return the outputs of the embeddings and of each layer, [B, T, D] float32. updates: as above."""
+        return [self._batched(state, ids) for state in self._states(ids, mask, segments, None, updates)]
 
-    def _states(self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, read: tf.Tensor | None) -> list[tf.Tensor]:
+    def _states(
+        self,
+        ids: tf.Tensor,
+        mask: tf.Tensor,
+        segments: tf.Tensor,
+        read: tf.Tensor | None,
+        updates: "Sequence[Updates]",
+    ) -> list[tf.Tensor]:
         tokens = encoder.TokenBatch(ids, mask, segments)
         states = [self.embeddings(tokens, DropoutRng(None))]
-        for layer, reach in zip(self.layers, encoder.reach_of_layers(self.config, tokens), strict=True):
-            states.append(layer(states[-1], reach, read if layer is self.layers[-1] else None))
+        reaches = encoder.reach_of_layers(self.config, tokens)
+        for layer, reach, of_layer in zip(self.layers, reaches, updates or [NONE] * len(reaches), strict=True):
+            states.append(layer(states[-1], reach, read if layer is self.layers[-1] else None, of_layer))
         if self.norm:
             states[-1] = self.norm(states[-1])
         return states
@@ -123,22 +147,60 @@ class _Weight(tf.Module):
         return self.variable if self.variable is not None else tf.bitcast(tf.constant(self.bits), self.dtype)
 
 
+class Update(tf.Module):
+    """(x A) B of rows x, in their type, which a low-rank update adds to a product x W."""
+
+    def __init__(self, a: np.ndarray, b: np.ndarray, dtype: tf.DType) -> None:
+        """a: [I, r]. b: [r, O], times the scale of the update."""
+        super().__init__()
+        self.a, self.b = (tf.Variable(tf.cast(x, dtype)) for x in (a, b))
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.matmul(tf.matmul(x, self.a), self.b)
+
+
+Updates = Mapping[str, Update]  # of a layer, by the names of its dense layers: joint, output, inner, gate, outer
+NONE: Updates = MappingProxyType({})
+
+
+class AdaptedEncoder(tf.Module):
+    """An encoder that other models have, too, with low-rank updates of its own."""
+
+    name = InferenceEncoder.name
+
+    def __init__(self, base: InferenceEncoder, updates: Mapping[str, np.ndarray]) -> None:
+        """base: with the weights W. updates: A, B and scales by the names of their variables."""
+        super().__init__()
+        self.base, self.width, self.dtype = base, base.width, base.dtype
+        self.embeddings, self.parameters = base.embeddings, base.parameters
+        self.updates = [
+            layer.updates(low_rank.of_layer(updates, f"layer_{number}/")) for number, layer in enumerate(base.layers)
+        ]
+
+    def function(self, then: Callable[..., Any], **how: Any) -> Callable[..., Any]:
+        """As `bert.engines.engine.Computes` has it."""
+        return self.base.function(then, updates=self.updates, **how)
+
+
 class _Dense(tf.Module):
-    """y = x W + b, in the type of x."""
+    """y = x W + b, in the type of x; with an update it is added."""
 
     def __init__(self, kernel: tf.Tensor, bias: tf.Tensor, dtype: tf.DType, constant: bool) -> None:
         super().__init__()
         self.kernel, self.bias = (_Weight(tf.cast(x, dtype), constant) for x in (kernel, bias))
 
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.nn.bias_add(tf.matmul(x, self.kernel()), self.bias())
+    def __call__(self, x: tf.Tensor, update: Update | None = None) -> tf.Tensor:
+        y = tf.nn.bias_add(tf.matmul(x, self.kernel()), self.bias())
+        return y if update is None else y + update(x)
 
-    def activated(self, x: tf.Tensor, name: str) -> tf.Tensor:
-        """Return the activation of that name of x W + b."""
+    def activated(self, x: tf.Tensor, name: str, update: Update | None = None) -> tf.Tensor:
+        """Return the activation of that name of x W + b, or of this with the update."""
         one_dnn = ACTIVATIONS[name].one_dnn
         if one_dnn is None or fused_ops.has_gpu():
-            return fused_ops.activation(name)(tf.matmul(x, self.kernel()), tf.cast(self.bias(), tf.float32))
-        return one_dnn(tf, self(x))
+            product = tf.matmul(x, self.kernel())
+            product = product if update is None else product + update(x)
+            return fused_ops.activation(name)(product, tf.cast(self.bias(), tf.float32))
+        return one_dnn(tf, self(x, update))
 
 
 class _Layer(tf.Module):
@@ -152,36 +214,56 @@ class _Layer(tf.Module):
 
         attention = layer.attention
         self.heads, self.dtype, self.pre_norm = attention.heads, dtype, layer.pre_norm
-        self.joint = _Dense(*attention.joint_weights(tf.float32, attention.head_width**-0.5), dtype, constant)
+        self.factor = attention.head_width**-0.5  # of queries
+        self.joint = _Dense(*attention.joint_weights(tf.float32, self.factor), dtype, constant)
         self.output = dense(attention.output)
         self.inner, self.outer = dense(layer.mlp.inner), dense(layer.mlp.output)
         self.gate = dense(layer.mlp.gate) if layer.mlp.gate else None
         self.activation = activation
         self.attention_norm, self.mlp_norm = layer.attention_norm, layer.mlp_norm
 
-    def __call__(self, x: tf.Tensor, reach: encoder.Reach, read: tf.Tensor | None = None) -> tf.Tensor:
+    def __call__(
+        self, x: tf.Tensor, reach: encoder.Reach, read: tf.Tensor | None = None, updates: Updates = NONE
+    ) -> tf.Tensor:
         """x [M, D] float32 -> [M, D] float32, or [R, D] of the rows `read` [R]."""
-        context = self._context(self.attention_norm(x) if self.pre_norm and self.attention_norm else x, reach)
+        normalised = self.attention_norm(x) if self.pre_norm and self.attention_norm else x
+        context = self._context(normalised, reach, updates)
         if read is not None:
             x, context = tf.gather(x, read), tf.gather(context, read)
-        attention = self.output(context)
+        attention = self.output(context, updates.get("output"))
         if self.pre_norm:
             x = x + tf.cast(attention, tf.float32)
-            return x + tf.cast(self._mlp(self.mlp_norm(x)), tf.float32)
+            return x + tf.cast(self._mlp(self.mlp_norm(x), updates), tf.float32)
         assert self.attention_norm, "a layer whose norms follow its sub-layers has two"
         x = _add_norm(x, attention, self.attention_norm)
-        return _add_norm(x, self._mlp(x), self.mlp_norm)
+        return _add_norm(x, self._mlp(x, updates), self.mlp_norm)
 
-    def _context(self, x: tf.Tensor, reach: encoder.Reach) -> tf.Tensor:
-        q, k, v = split(self.joint(tf.cast(x, self.dtype)), tf.shape(reach.mask)[-1], self.heads)
+    def updates(self, factors: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Update]:
+        """Return the updates of this layer. factors: A and scale B, by the names of its dense layers."""
+        made = {name.removeprefix("mlp/"): pair for name, pair in factors.items() if name.startswith("mlp/")}
+        made |= {"output": factors["attention/output"]} if "attention/output" in factors else {}
+        joint = [(n, factors[name]) for n, name in enumerate(JOINT) if name in factors]
+        if joint:
+            a, b = np.concatenate([a for _, (a, _) in joint], axis=1), []  # [D, the sum of their r]
+            for place, (_, of_part) in joint:  # in the columns of its part: [r, 3 D]
+                columns = [np.zeros_like(of_part)] * len(JOINT)
+                columns[place] = of_part * (self.factor if place == 0 else 1.0)
+                b.append(np.concatenate(columns, axis=1))
+            made["joint"] = (a, np.concatenate(b))
+        return {name: Update(*pair, self.dtype) for name, pair in made.items()}
+
+    def _context(self, x: tf.Tensor, reach: encoder.Reach, updates: Updates) -> tf.Tensor:
+        joint = self.joint(tf.cast(x, self.dtype), updates.get("joint"))
+        q, k, v = split(joint, tf.shape(reach.mask)[-1], self.heads)
         if reach.rotation:
             q, k = reach.rotation(q), reach.rotation(k)
         return merge(tf.matmul(_weights(q, k, reach.mask), v), x.shape[-1])
 
-    def _mlp(self, x: tf.Tensor) -> tf.Tensor:
+    def _mlp(self, x: tf.Tensor, updates: Updates) -> tf.Tensor:
         x = tf.cast(x, self.dtype)
-        inner = self.inner.activated(x, self.activation)
-        return self.outer(inner * self.gate(x) if self.gate else inner)
+        inner = self.inner.activated(x, self.activation, updates.get("inner"))
+        inner = inner * self.gate(x, updates.get("gate")) if self.gate else inner
+        return self.outer(inner, updates.get("outer"))
 
 
 def _weights(q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

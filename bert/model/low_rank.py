@@ -7,8 +7,9 @@ published, with the variance of the authors' code (loralib). The sum is computed
 inputs, in training as in the merged model, so that both round alike.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from bert.model.initializers import Initializer
@@ -37,6 +38,18 @@ class LowRankUpdate(tf.Module):
 def product(a: tf.Tensor, b: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
     """Return scale * a b [I, O] of a [I, r] and b [r, O]."""
     return scale * tf.matmul(a, b)
+
+
+def of_layer(updates: Mapping[str, np.ndarray], layer: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return A and scale * B of each dense layer whose name begins with `layer`, by the rest of its name.
+
+    updates: their variables by name.
+    """
+    names = [name.removesuffix(f"/{A}") for name in updates if name.startswith(layer) and name.endswith(f"/{A}")]
+    return {
+        name.removeprefix(layer): (updates[f"{name}/{A}"], updates[f"{name}/{SCALE}"] * updates[f"{name}/{B}"])
+        for name in names
+    }
 
 
 def is_of_update(name: str) -> bool:

@@ -422,16 +422,17 @@ class Stored:
     def updates(self) -> dict[str, np.ndarray]:
         """Return the variables of the updates, by name."""
         named = [f"{layer}/{part}" for layer in self.updated.values() for part in low_rank.PARTS]
-        return {name: self._value(name) for name in named}
+        return {name: self.base(name) for name in named}
 
     def get(self, name: str) -> np.ndarray:
         """Return the value of a variable."""
-        value = self._value(name)
+        value = self.base(name)
         if part := self.updated.get(name):
-            value = value + low_rank.product(*(self._value(f"{part}/{each}") for each in low_rank.PARTS)).numpy()
+            value = value + low_rank.product(*(self.base(f"{part}/{each}") for each in low_rank.PARTS)).numpy()
         return value
 
-    def _value(self, name: str) -> np.ndarray:
+    def base(self, name: str) -> np.ndarray:
+        """Return the value of a variable without its update."""
         value: np.ndarray = self._reader.get_tensor(self._names[name])
         return value
 
@@ -461,8 +462,18 @@ def _assign_with_new_heads(folder: Path, variables: State, new_heads: tuple[str,
         print(f"note: {folder}: has no {', '.join(absent)}; initialised randomly", file=sys.stderr)
 
 
-def _assign(folder: Path, variables: State, exactly: bool = False, layers: Sequence[int] = ()) -> None:
-    """Assign the variables. exactly: the checkpoint must have no others; otherwise those of `left_over` may remain."""
+def assign_base(folder: Path, variables: State) -> None:
+    """Assign the variables of a checkpoint that `load_weights` returned, without low-rank updates. Raise as it does."""
+    _assign(folder, variables, base=True)
+
+
+def _assign(
+    folder: Path, variables: State, exactly: bool = False, layers: Sequence[int] = (), base: bool = False
+) -> None:
+    """Assign the variables. exactly: the checkpoint must have no others; otherwise those of `left_over` may remain.
+
+    base: without low-rank updates.
+    """
     values = Stored(folder, merged=not exactly, layers=layers)
     shapes = values.shapes
     if ours := depth(variables):
@@ -480,7 +491,7 @@ def _assign(folder: Path, variables: State, exactly: bool = False, layers: Seque
         if isinstance(variable, DividedVariable):
             variable.assign_later(functools.partial(values.get, name), stored if values.is_as_stored(name) else None)
         else:
-            variable.assign(values.get(name))
+            variable.assign(values.base(name) if base else values.get(name))
 
 
 def left_over(variables: Iterable[str], stored: Iterable[str]) -> list[str]:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bert import labels
 from bert.core import files
+from bert.core.config import ModelConfig
 from bert.labels import Head
 from bert.model import heads
 from bert.model.encoder import Encoder, variables
@@ -51,11 +52,17 @@ def of_pretraining(folder: Path) -> Path:
     return save(folder, variables(Encoder(CONFIG, 1)) | variables(heads.MaskedLM(CONFIG, 1)), {"config": {}})
 
 
-def save(folder: Path, weights: Mapping[str, tf.Variable], described: dict[str, Any], step: int = 3) -> Path:
+def save(
+    folder: Path,
+    weights: Mapping[str, tf.Variable],
+    described: dict[str, Any],
+    step: int = 3,
+    config: ModelConfig = CONFIG,
+) -> Path:
     """Write a run directory."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
-    CONFIG.save(folder / "bert_config.json")
+    config.save(folder / "bert_config.json")
     files.write_json(folder / "config.json", described)
     checkpoint.save(folder, step, {name: tf.identity(x) for name, x in weights.items()}, keep=1)
     return folder

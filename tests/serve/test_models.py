@@ -36,6 +36,15 @@ def test_uses_follow_from_the_head(models: Models) -> None:
     assert facts["answer"]["impossible"] and len(facts["answer"]["weights"]) == 64
 
 
+def test_runs_with_the_same_encoder_share_it(models: Models) -> None:
+    of_tasks, others = ["classify", "regress", "label", "choose", "tag"], ["answer", "fill"]
+    assert models.sharing() == [("tensorflow", of_tasks), ("tensorflow", others)]
+    words = {
+        model.name: model.heads["embed"].encoder.embeddings.word for model in models.all() if model.name in of_tasks
+    }
+    assert len(words) == 5 and all(table is words["tag"] for table in words.values())
+
+
 def test_models_have_names() -> None:
     assert named(["a/b", "c=a/b", "./d=e"]) == {"b": Path("a/b"), "c": Path("a/b"), "d=e": Path("./d=e")}
     for given in (["a/b", "c/b"], ["x=a", "x=b"], ["=a"]):

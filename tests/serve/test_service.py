@@ -21,19 +21,24 @@ import pytest
 pytest.importorskip("uvicorn", reason="the service needs it")
 
 from bert.core.errors import UsageError
+from bert.engines import engine
 from serve.__main__ import Options, _listen, listener
+from tests.bert.export.served import CONFIG
 from tests.serve import runs
 from tests.serve.process import Service, service
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.faults
 LONG = "a river " * 1500
+ENGINE = engine.choose("auto", CONFIG, "float32")
 
 
 @pytest.fixture(scope="module")
 def running(folders: dict[str, Path]) -> Iterator[Service]:
     limits = ("--receive_seconds", 0.5, "--windows", 2000, "--queue", 4000)
-    with service("--model", folders["answer"], folders["tag"], *limits) as found:
+    with service("--model", folders["answer"], folders["tag"], folders["label"], *limits) as found:
+        sharing = [line for line in found.said if line.startswith("one encoder")]
+        assert sharing == [f"one encoder in memory, computed by {ENGINE}: tag, label\n"]
         yield found
         assert found.stop() == 0
         said = "".join(found.said)
