@@ -308,9 +308,10 @@ class BatchConfig:
 class OptimizerConfig:
     """The optimizer and the learning-rate schedule."""
 
-    name: Literal["adam", "adamw", "lamb", "nvlamb"] = "adam"
-    """adam as in the original BERT; adamw with bias correction; lamb with a trust ratio for every variable; nvlamb with
-    one for those that decay only, as in the code of LAMB's authors, NVIDIA's PyTorch recipe and MLPerf's reference"""
+    name: Literal["adam", "adamw", "stableadamw", "lamb", "nvlamb"] = "adam"
+    """adam as in the original BERT; adamw with bias correction; stableadamw, as in ModernBERT, with a limit for the
+    step of every variable instead of clipped gradients; lamb with a trust ratio for every variable; nvlamb with one for
+    those that decay only, as in the code of LAMB's authors, NVIDIA's PyTorch recipe and MLPerf's reference"""
     learning_rate: Annotated[float, Range(0, 100)]
     """peak learning rate, for the whole batch: never multiplied by the number of ranks"""
     first_step: CountOrNone = 0
@@ -344,7 +345,7 @@ class OptimizerConfig:
     epsilon: Annotated[float, Range(1e-30, 1)] = 1e-6
     """added to the root of the second moment"""
     clip_norm: Annotated[float, Range(1e-12, 1e12)] = 1.0
-    """largest global gradient norm, after the reduction over ranks"""
+    """largest global gradient norm, after the reduction over ranks; stableadamw does not clip"""
     layer_decay: Annotated[float, Range(0, 1, above=True)] = 1.0
     """layer-wise decay: a layer learns at this share of the rate of the layer above it; heads have the full rate"""
 
@@ -376,6 +377,11 @@ class OptimizerConfig:
             self.decay_start > 0 or self.schedule != "stable" or (self.minimum_rate, self.decay_steps) == (0, 0),
             "optimizer.minimum_rate and optimizer.decay_steps need optimizer.decay_start: without it the learning rate "
             "of optimizer.schedule stable does not fall",
+        )
+        _require(
+            self.name != "stableadamw" or self.clip_norm == 1,
+            f"optimizer.clip_norm {self.clip_norm:g} has no effect with optimizer.name stableadamw, which limits each "
+            "step instead; leave it out",
         )
         _require(
             self.schedule != "cosine" or self.decay_power == 1,
