@@ -348,6 +348,9 @@ class OptimizerConfig:
     """largest global gradient norm, after the reduction over ranks; stableadamw does not clip"""
     layer_decay: Annotated[float, Range(0, 1, above=True)] = 1.0
     """layer-wise decay: a layer learns at this share of the rate of the layer above it; heads have the full rate"""
+    ema: Decay = 0.0
+    """also keep a moving average of the weights, with this decay in an update; bert.average --ema true makes a model of
+    it; 0: none"""
 
     def __post_init__(self) -> None:
         ranges.check(self, "optimizer.")
@@ -387,6 +390,11 @@ class OptimizerConfig:
             self.schedule != "cosine" or self.decay_power == 1,
             f"optimizer.decay_power {self.decay_power:g} has no effect with optimizer.schedule cosine; leave it out",
         )
+
+    @property
+    def bytes_kept(self) -> int:
+        """Return the bytes that the optimizer keeps of each parameter: two moments and, if there is one, an average."""
+        return 12 if self.ema else 8
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ import dataclasses
 from bert.core.config import LoraConfig, ModelConfig, ObjectiveConfig, ParallelConfig, PretrainConfig
 
 CHUNK_BYTES = 1 << 27  # of the float32 scores of the vocabulary that a causal model computes at once
+MOMENTS = 8  # bytes of the two moments of a parameter
 BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -99,29 +100,34 @@ def state_bytes(
     parallel: ParallelConfig,
     generator: ModelConfig | None = None,
     in_encoder: int | None = None,
+    kept: int = MOMENTS,
 ) -> int:
     """Return the bytes of weights, accumulated gradients and moments on each rank.
 
     The model may be in parts, and its replicas may divide the moments. in_encoder: number of parameters that learn in
-    the encoder, or for it, if it is frozen itself; None: all its own.
+    the encoder, or for it, if it is frozen itself; None: all its own. kept: `OptimizerConfig.bytes_kept`.
     """
     count = local_parameters(model, parallel.tensor, generator)
     learning = count
     if in_encoder is not None:
         learning = parameters(model) - encoder_parameters(model) + in_encoder
         count += in_encoder
-    return 4 * count + 4 * learning + 8 * learning // (replicas if parallel.shard_optimizer else 1)
+    return 4 * count + 4 * learning + kept * learning // (replicas if parallel.shard_optimizer else 1)
 
 
 def update_bytes(
-    model: ModelConfig, replicas: int, parallel: ParallelConfig, generator: ModelConfig | None = None
+    model: ModelConfig,
+    replicas: int,
+    parallel: ParallelConfig,
+    generator: ModelConfig | None = None,
+    kept: int = MOMENTS,
 ) -> int:
     """Return the bytes on each rank during the update: `state_bytes`, and what several ranks exchange.
 
     All ranks hold the summed gradients. With a sharded optimizer a rank holds its share of them and of the new weights,
     and the new weights of one bucket, which it has gathered. A variable larger than a bucket has one of its own.
     """
-    state = state_bytes(model, replicas, parallel, generator)
+    state = state_bytes(model, replicas, parallel, generator, kept=kept)
     count = local_parameters(model, parallel.tensor, generator)
     if replicas == 1:
         return state
@@ -244,11 +250,12 @@ def describe(config: PretrainConfig, ranks: int, *, sequence: int, predictions: 
     replicas, holder = ranks // parts, "each" if parts == 1 else f"in groups of {parts}; each group"
     accumulation = batch.accumulation(replicas)
     sequences = run.steps * batch.total
-    state = state_bytes(config.model, replicas, config.parallel, generator)
+    kept = config.optimizer.bytes_kept
+    state = state_bytes(config.model, replicas, config.parallel, generator, kept=kept)
     states = None if config.model.causal else states_read(predictions)
     arithmetic = sequences * flops(config.model, sequence, predictions, states, generator=generator)
     working = sum(activations(config, sequence, predictions).values())
-    memory = max(state + working, update_bytes(config.model, replicas, config.parallel, generator))
+    memory = max(state + working, update_bytes(config.model, replicas, config.parallel, generator, kept))
     local = local_parameters(config.model, parts, generator)
     traffic = f"{local * (2 if config.precision.compress else 4) / 1e6:,.0f} MB of gradients summed"
     if replicas > 1 and config.parallel.shard_optimizer:
@@ -264,5 +271,5 @@ def describe(config: PretrainConfig, ranks: int, *, sequence: int, predictions: 
         "communication": f"per update {traffic}",
         "memory per rank": f"{memory / 2**30:,.1f} GiB: {state / 2**30:,.1f} of weights, gradients and "
         f"moments, about {working / 2**30:,.1f} of activations",
-        "checkpoint": f"{count * 12 / 2**30:,.1f} GiB, at most {run.keep + 1} at a time",
+        "checkpoint": f"{count * (4 + kept) / 2**30:,.1f} GiB, at most {run.keep + 1} at a time",
     }

@@ -46,11 +46,11 @@ def estimate(config: PretrainConfig, gpu: Gpu, replicas: int, sequence: int, pre
     """
     parts = config.parallel.tensor
     model, parallel = config.model, config.parallel
-    terms = cost.activations(config, sequence, predictions)
+    terms, kept = cost.activations(config, sequence, predictions), config.optimizer.bytes_kept
     return Memory(
-        state=cost.state_bytes(model, replicas, parallel, config.generator),
+        state=cost.state_bytes(model, replicas, parallel, config.generator, kept=kept),
         activations={name: size // parts if name in DIVIDED else size for name, size in terms.items()},
-        update=cost.update_bytes(model, replicas, parallel, config.generator),
+        update=cost.update_bytes(model, replicas, parallel, config.generator, kept),
         available=available(gpu),
     )
 

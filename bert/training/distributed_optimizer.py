@@ -36,6 +36,7 @@ class DistributedOptimizer(Optimizer):
         self._norm = graphs.function(self._sum_squares, jit_compile=True)
         self._moments = graphs.function(self._update_rows_of_moments, jit_compile=True)
         self._rows = graphs.function(self._new_rows, jit_compile=True)
+        self._averages = graphs.function(self._average, jit_compile=True)
 
     def _make_slot(self, kind: str, name: str, weight: tf.Variable) -> tf.Variable:
         whole_shapes = self._comm.parts.whole_shapes
@@ -67,6 +68,8 @@ class DistributedOptimizer(Optimizer):
         rows, ratios = self._rows(rate, sums)
         measures = {"gradient_norm": norm} | self._summary(ratios if bool(go) else tf.zeros_like(ratios)) | of_guard
         if bool(go):
+            if self.ema:
+                self._averages(rows)
             weights, replicas = list(self.weights.values()), self._comm.replicas
             gather = replicas.all_gather if self.sharded else list
             for place, value in bucket_by_bucket(divided, rows, lambda _, tensors: gather(tensors)):

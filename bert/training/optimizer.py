@@ -143,6 +143,8 @@ class Optimizer(tf.Module):
         self.m = {name: self._make_slot("adam_m", name, w) for name, w in weights.items()}
         self.v = {name: self._make_slot("adam_v", name, w) for name, w in weights.items()}
         self.applied = tf.Variable(0.0, name="applied", trainable=False) if config.name != "adam" else None
+        self.ema = {name: self._make_slot("ema", name, w) for name, w in weights.items()} if config.ema else {}
+        self.ema_total = tf.Variable(0.0, name="ema_total", trainable=False) if config.ema else None
         self.clip_norm = min(1.0, config.clip_norm) if config.name == "nvlamb" else config.clip_norm
 
     def _make_slot(self, kind: str, name: str, weight: tf.Variable) -> tf.Variable:
@@ -151,12 +153,13 @@ class Optimizer(tf.Module):
     @property
     def slots(self) -> State:
         """Return everything that the next update depends on apart from the weights, by name, for checkpoints."""
-        return _by_name([*self.m.values(), *self.v.values()]) | self.counts
+        return _by_name([*self.m.values(), *self.v.values(), *self.ema.values()]) | self.counts
 
     @property
     def counts(self) -> dict[str, tf.Variable]:
-        """Return the number of updates, by name, if the optimizer counts them."""
-        return {} if self.applied is None else {"applied": self.applied}
+        """Return what it has of the number of updates, by name."""
+        counts = {"applied": self.applied, "ema_total": self.ema_total}
+        return {name: count for name, count in counts.items() if count is not None}
 
     def updater(self, guard: UpdateGuard, divided: Buckets) -> Updater:
         """Return the function that updates every weight if the guard lets the update pass.
@@ -223,11 +226,22 @@ class Optimizer(tf.Module):
             sums = self._sums(name, weight, direction, gradient) if name in self.adapted else ()
             ratios.append(self._ratio(name, sums))
             weight.assign_sub(rate * self.share[name] * ratios[-1] * direction)
+        self._average(list(self.weights.values()))
         return tf.stack(ratios)
 
-    def _sums(
-        self, name: str, weight: tf.Tensor, direction: tf.Tensor, gradient: tf.Tensor
-    ) -> tuple[tf.Tensor, ...]:
+    def _average(self, weights: Sequence[tf.Tensor]) -> None:
+        """Move the average of the weights, if there is one, towards their new values, or this rank's pieces of them.
+
+        E <- d E + (1 - d) w, from 0 on. Readers divide it by `ema_total`, the same recurrence with w = 1. So the
+        initial weights are no part of it.
+        """
+        if self.ema_total is not None:
+            share = 1 - self.config.ema
+            for average, weight in zip(self.ema.values(), weights, strict=True):
+                average.assign_add(share * (weight - average))
+            self.ema_total.assign_add(share * (1.0 - self.ema_total))
+
+    def _sums(self, name: str, weight: tf.Tensor, direction: tf.Tensor, gradient: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Return the sums of squares from which `_ratio` is computed."""
         if not self.limited:
             return self._squares(name, weight), self._squares(name, direction)

@@ -43,7 +43,7 @@ def before_weights(config: TrainConfig, comm: Communicator, lora: LoraConfig = N
     parts(config.model, config.run, comm)
     updates = cost.low_rank_parameters(config.model, lora, config.init.frozen_layers)
     in_encoder = updates if lora.rank or config.init.frozen_encoder else None
-    memory(config.model, config.parallel, comm, config.generator, in_encoder)
+    memory(config.model, config.parallel, comm, config.generator, in_encoder, config.optimizer.bytes_kept)
 
 
 def before_updates(config: TrainConfig, comm: Communicator, data: Path, tokens: int) -> str | None:
@@ -89,22 +89,23 @@ def memory(
     comm: Communicator,
     generator: ModelConfig | None = None,
     in_encoder: int | None = None,
+    kept: int = cost.MOMENTS,
 ) -> None:
     """Raise ResourceError if weights, gradients and moments alone need more than the memory of the device.
 
     Otherwise the system would kill the process while the weights are made. generator: trained beside the model.
-    in_encoder: as `cost.state_bytes` has it.
+    in_encoder, kept: as `cost.state_bytes` has them.
     """
     device = comm.device.memory if comm.device.is_gpu else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if device is None:
         return
     together = 1 if comm.device.is_gpu else comm.local_size  # ranks in one memory
-    need = together * cost.state_bytes(model, comm.replicas.size, parallel, generator, in_encoder)
+    need = together * cost.state_bytes(model, comm.replicas.size, parallel, generator, in_encoder, kept)
     if need <= device:
         return
     sharded = dataclasses.replace(parallel, shard_optimizer=True)
     remedy = "choose a smaller model, or divide it over ranks with --parallel.tensor"
-    if together * cost.state_bytes(model, comm.replicas.size, sharded, generator, in_encoder) <= device:
+    if together * cost.state_bytes(model, comm.replicas.size, sharded, generator, in_encoder, kept) <= device:
         remedy = "give --parallel.shard_optimizer true, or choose a smaller model"
     raise ResourceError(
         f"weights, gradients and moments of {cost.parameters(model, generator):,} parameters need "
