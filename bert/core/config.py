@@ -348,7 +348,7 @@ class OptimizerConfig:
     """largest global gradient norm, after the reduction over ranks; stableadamw does not clip"""
     layer_decay: Annotated[float, Range(0, 1, above=True)] = 1.0
     """layer-wise decay: a layer learns at this share of the rate of the layer above it; heads have the full rate"""
-    ema: Decay = 0.0
+    ema: Annotated[float, Range(0, 0.9999)] = 0.0  # closer to 1, float32 would lose too much of the small shares
     """also keep a moving average of the weights, with this decay in an update; bert.average --ema true makes a model of
     it; 0: none"""
 

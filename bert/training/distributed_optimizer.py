@@ -107,7 +107,7 @@ class DistributedOptimizer(Optimizer):
         """Return this rank's rows of the new weights, and the ratios; sums: as above, of whole weights."""
         rows, ratios = [], []
         for place, (name, weight) in enumerate(self._weight_rows().items()):
-            ratios.append(self._ratio(name, tf.unstack(sums[place])))
+            ratios.append(self._ratio(name, tf.unstack(sums[place]) if name in self.adapted else ()))
             rows.append(weight - rate * self.share[name] * ratios[-1] * self._direction(name, weight))
         return rows, tf.stack(ratios)
 

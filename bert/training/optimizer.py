@@ -197,7 +197,7 @@ class Optimizer(tf.Module):
         """Return the measures of the ratios, if the optimizer has them."""
         if self.limited:
             return {"step_limit_min": tf.reduce_min(ratios), "step_limit_mean": tf.reduce_mean(ratios)}
-        if not self.adapted:
+        if self.config.name not in ("lamb", "nvlamb"):
             return {}
         return {
             "trust_ratio_min": tf.reduce_min(ratios),
@@ -257,7 +257,7 @@ class Optimizer(tf.Module):
         """Return the number by which the step of a weight is multiplied. sums: of the whole weight."""
         if name not in self.adapted:
             return tf.constant(1.0)
-        return step_limit(*sums, self._size(name)) if self.limited else trust_ratio(*sums)
+        return step_limit(sums[0], self._size(name)) if self.limited else trust_ratio(*sums)
 
     def _size(self, name: str) -> int:
         """Return the number of elements of a weight, as a whole."""

@@ -103,7 +103,7 @@ def test_the_moving_average_is_that_of_the_weights_of_every_update_of_a_run(data
     pretrain.main(["demo_phase1", *flags])
     average.main([str(run), "--output", str(tmp_path / "mean"), "--ema", "true"])
     found = weights(tmp_path / "mean", 0)
-    expected, total = dict.fromkeys(found, np.float64(0)), 0.0
+    expected, total = {name: np.zeros(value.shape) for name, value in found.items()}, 0.0
     for number in range(1, steps + 1):
         state = weights(run, number)
         total = decay * total + 1 - decay

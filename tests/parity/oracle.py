@@ -208,7 +208,7 @@ def stable_steps(settings: dict[str, Any], given: str, found: str) -> None:
         optimizer.step()
         for name, weight in weights.items():
             after[name].append(weight.detach().numpy().copy())
-    np.savez(found, **{name: np.stack(steps) for name, steps in after.items()})
+    np.savez(found, allow_pickle=False, **{name: np.stack(steps) for name, steps in after.items()})
 
 
 def embedded(folder: str, texts: list[str], outputs: str) -> int:
