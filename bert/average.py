@@ -1,14 +1,20 @@
-"""Average the weights of the last checkpoints of a run: one model, in place of the last of them.
+"""Average the weights of a run: of its last checkpoints, or after each of its updates (--ema).
 
     python -m bert.pretrain RECIPE ... --run.save_every 1000 --run.keep 5
     python -m bert.average RUN --last 5 --output AVERAGED
 
+    python -m bert.pretrain RECIPE ... --optimizer.ema 0.999
+    python -m bert.average RUN --ema true --output AVERAGED
+
 Each weight is the mean of its values in the newest checkpoints, all with the same share, computed in float64. Where
 the learning rate is high, the mean lies closer to the minimum than each checkpoint (Izmailov et al. 2018, "Averaging
-Weights Leads to Wider Optima and Better Generalization"). The generator of replaced-token detection, and what only
-training needs of embeddings, are left out. Low-rank updates are added to their kernels.
+Weights Leads to Wider Optima and Better Generalization"). The moving average gives the weights after an update a share
+of 1 - d, those before it d times as much as they had, where d is --optimizer.ema; the shares add up to 1. Weights that
+were frozen stay. The generator of replaced-token detection, and what only training needs of embeddings, are left out.
+Low-rank updates are added to their kernels; averages are of their two matrices.
 
-The output is a run directory with one checkpoint, of step 0, as an import makes it. Every command reads it.
+The output is a run directory with one checkpoint, of step 0, as an import makes it. Every command reads it;
+bert.evaluate masks documents as it does for RUN.
 """
 
 import dataclasses
@@ -29,32 +35,38 @@ class Options:
     """Flags of `python -m bert.average`."""
 
     run: cli.Run
-    """run directory with several checkpoints"""
+    """run directory: with several checkpoints, or of a run with --optimizer.ema"""
     output: Path
     """run directory to write"""
     last: Annotated[int, Range(2, 10_000)] = 5
     """number of newest checkpoints"""
+    ema: bool = False
+    """instead of these, take the moving average in the checkpoint that other commands read; --last has no effect"""
 
     def __post_init__(self) -> None:
         ranges.check(self)
 
 
 def make(options: Options, folders: Sequence[Path], partial: Path) -> outputs.StageResult:
-    """Write the mean of the checkpoints `folders` into `partial`."""
+    """Write the mean of the checkpoints `folders`, or of the moving averages in them, into `partial`."""
     from bert.convert import run
+    from bert.text import rules
     from bert.training import checkpoint
 
     model, steps = run.read_model(options.run), [checkpoint.step_of(folder) for folder in folders]
     sums = {name: np.zeros(value.shape) for name, value in model.values.items()}
     for folder in folders:
-        stored = checkpoint.Stored(folder)
+        stored = checkpoint.Stored(folder, ema=options.ema)
         for name, total in sums.items():
             total += stored.get(name)
     values = {name: (total / len(folders)).astype(np.float32) for name, total in sums.items()}
-    settings = run.import_settings(f"average {options.run.name}", model.match) | {"averaged": steps}
+    settings = run.import_settings(f"average {options.run.name}", model.match)
+    recorded = model.settings.get("config", {})
+    masking = {name: recorded[name] for name in ("run.seed", "data.mask_shares") if name in recorded}
+    settings |= {"ema" if options.ema else "averaged": steps, "config": masking, "rules": rules.of(options.run)}
     if made := embedding.of(model.settings, options.run / "config.json"):
         settings |= made.entries()
-    run.write_model(dataclasses.replace(model, values=values, settings=settings), partial)
+    run.write_model(dataclasses.replace(model, values=values, updates={}, settings=settings), partial)
     return outputs.StageResult(counts={"checkpoints": len(steps)})
 
 
@@ -67,22 +79,26 @@ def main(argv: list[str]) -> None:
 
     devices.hide_gpus()  # nothing is computed on them
     mirror.fetch(options.run)
-    _, *described = run.input_files(options.run)
+    chosen, *described = run.input_files(options.run)
     steps = sorted(checkpoint.step_of(folder) for folder in checkpoint.steps(options.run))
-    if len(steps) < options.last:
+    if options.ema:
+        steps = [checkpoint.step_of(chosen)]
+    elif len(steps) < options.last:
         raise InputError(
             f"{options.run}: has {len(steps)} checkpoints, not {options.last}; give --last {len(steps)}, or train with "
             f"--run.keep {options.last}"
         )
-    folders = [checkpoint.verified(options.run, step) for step in steps[-options.last :]]
+    steps = steps[-options.last :]
+    folders = [checkpoint.verified(options.run, step) for step in steps]
     outputs.build(
         options.output,
         stage="average",
-        parameters={"run": options.run.name, "last": options.last},
+        parameters={"run": options.run.name} | ({"ema": True} if options.ema else {"last": options.last}),
         inputs=[*folders, *described],
         make=lambda partial: make(options, folders, partial),
     )
-    ending.tell(options.output, f"the mean of updates {', '.join(map(str, steps[-options.last :]))}")
+    what = "the moving average up to update" if options.ema else "the mean of updates"
+    ending.tell(options.output, f"{what} {', '.join(map(str, steps))}")
 
 
 if __name__ == "__main__":

@@ -380,15 +380,19 @@ def _modern(model: ModelConfig, batch: BatchConfig, optimizer: OptimizerConfig, 
 
 
 def _mosaic(size: str, per_device: int) -> Phase:
-    """Portes et al. 2023, MosaicBERT: the optimizer, batch and length of mosaicml/examples, of both sizes."""
+    """Portes et al. 2023, MosaicBERT: batch, rates and length of mosaicml/examples, of both sizes.
+
+    StableAdamW is ModernBERT's (Warner et al. 2024); neither clips gradients. Beta, epsilon and decay are of both. They
+    name the decay of an update at the peak rate, 1e-5, which here is the product of rate and weight_decay.
+    """
     optimizer = OptimizerConfig(
-        name="adamw",
+        name="stableadamw",
         learning_rate=5e-4,
         warmup_steps=4200,
         minimum_rate=1e-5,
         continuous=True,
         beta_2=0.98,
-        weight_decay=1e-5,
+        weight_decay=0.02,
     )
     return _modern(_rounded(size), BatchConfig(total=4096, per_device=per_device), optimizer, steps=70_000)
 
@@ -400,14 +404,14 @@ recipe(
     _modern(
         SIZES["small"],
         BatchConfig(total=256, per_device=64),
-        OptimizerConfig(name="adamw", learning_rate=1e-3, warmup_steps=1200, continuous=True, beta_2=0.98),
+        OptimizerConfig(name="stableadamw", learning_rate=1e-3, warmup_steps=1200, continuous=True, beta_2=0.98),
         steps=20_000,
     ),
 )
 recipe(
     "bert_modern_base",
-    "BERT-Base with rotary positions, masked words only and 30 % of them; batch and optimizer are those of MosaicBERT "
-    f"(Portes et al. 2023); data {MODERN}",
+    "BERT-Base with rotary positions, masked words only and 30 % of them; batch and rates are those of MosaicBERT "
+    f"(Portes et al. 2023), the optimizer is ModernBERT's; data {MODERN}",
     _mosaic("base", 256),
 )
 recipe(

@@ -64,6 +64,7 @@ def check(config: PretrainConfig, data: loop.Data, text: Path) -> None:
     needed: dict[str, tuple[object, object]] = {
         "optimizer.name": (config.optimizer.name, "adamw"),
         "optimizer.layer_decay": (config.optimizer.layer_decay, 1.0),
+        "optimizer.ema": (config.optimizer.ema, 0.0),
         "model.causal": (config.model.causal, False),
         "model.norm_placement": (config.model.norm_placement, "post"),
         "model.embedding_size": (config.model.embedding_size, 0),

@@ -6,6 +6,7 @@ OUTPUT/VARIANT/seed-S/step-N/NAME.json        a score
 OUTPUT/VARIANT/seed-S/log.txt                 what all commands printed
 """
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.laboratory.children import Children, reason
-from benchmarks.laboratory.plan import Plan, Run, Score, split
+from benchmarks.laboratory.plan import Plan, Run, split
 from bert.core import checked_json, files, journal
 from bert.core.errors import Stopped, UsageError, UserError
 
@@ -183,13 +184,35 @@ class Laboratory:
         if trial.leg(step) is None:
             self._run(trial, TRAINING, step, trial.command(step))
             checked_json.write(folder / "training.json", dataclasses.asdict(self._leg(trial, step)))
-        for name in self._missing(trial, step):
-            score, begun = self.plan.scores[name], time.monotonic()
-            compute = {"minimal_pairs": self._pairs, "evaluate": self._evaluate, "tasks": self._task}[score.command]
-            figures = compute(trial, step, name, score)
-            seconds = time.monotonic() - begun
-            content = Scored(command=score.words, seconds=seconds, figures=figures, scale=journal.SCALE)
-            checked_json.write(folder / f"{name}.json", dataclasses.asdict(content))
+        if missing := list(self._missing(trial, step)):
+            with self._model(trial, step) as model:
+                for name in missing:
+                    self._score(trial, step, name, model)
+
+    @contextlib.contextmanager
+    def _model(self, trial: Trial, step: int) -> Iterator[Path]:
+        """Yield the run directory that is scored: of a run with optimizer.ema, one with the average of its weights."""
+        if trial.newest() != step:
+            raise UserError(f"{trial.directory}: its newest checkpoint is not that of update {step}")
+        if not trial.run.config.optimizer.ema:
+            yield trial.directory
+            return
+        averaged = trial.folder / ".average"
+        shutil.rmtree(averaged, ignore_errors=True)  # of a process that was killed
+        words = ["python", "-m", "bert.average", str(trial.directory), "--ema", "true", "--output", str(averaged)]
+        self._run(trial, "average", step, words)
+        try:
+            yield averaged
+        finally:
+            shutil.rmtree(averaged)
+
+    def _score(self, trial: Trial, step: int, name: str, model: Path) -> None:
+        score, begun = self.plan.scores[name], time.monotonic()
+        compute = {"minimal_pairs": self._pairs, "evaluate": self._evaluate, "tasks": self._task}[score.command]
+        figures = compute(trial, step, name, model)
+        seconds = time.monotonic() - begun
+        content = Scored(command=score.words, seconds=seconds, figures=figures, scale=journal.SCALE)
+        checked_json.write(trial.folder / f"step-{step:08d}" / f"{name}.json", dataclasses.asdict(content))
 
     def _leg(self, trial: Trial, step: int) -> Leg:
         lines = list(journal.intact(trial.directory / journal.NAME))
@@ -217,32 +240,34 @@ class Laboratory:
             scale=journal.SCALE,
         )
 
-    def _pairs(self, trial: Trial, step: int, name: str, score: Score) -> dict[str, Any]:
+    def _flags(self, name: str) -> list[str]:
+        """Return the flags of a score."""
+        return split(self.plan.scores[name].flags)
+
+    def _pairs(self, trial: Trial, step: int, name: str, model: Path) -> dict[str, Any]:
         written = trial.folder / f".{name}.json"
-        words = ["python", "-m", "bert.minimal_pairs", str(trial.directory), *split(score.flags)]
-        self._run(trial, name, step, [*words, "--output", str(written)])
+        words = ["python", "-m", "bert.minimal_pairs", str(model), *self._flags(name), "--output", str(written)]
+        self._run(trial, name, step, words)
         figures: dict[str, Any] = files.read_json(written)
         written.unlink()
-        if Path(figures["checkpoint"]).name != f"step-{step:08d}":
+        if model == trial.directory and Path(figures["checkpoint"]).name != f"step-{step:08d}":
             raise UserError(f"{trial.name}: {figures['checkpoint']} was scored instead of that of update {step}")
         return figures
 
-    def _evaluate(self, trial: Trial, step: int, name: str, score: Score) -> dict[str, Any]:
-        if trial.newest() != step:
-            raise UserError(f"{trial.directory}: its newest checkpoint is not that of update {step}")
+    def _evaluate(self, trial: Trial, step: int, name: str, model: Path) -> dict[str, Any]:
         log = trial.folder / "log.txt"
         begin = log.stat().st_size if log.exists() else 0
-        self._run(trial, name, step, ["python", "-m", "bert.evaluate", str(trial.directory), *split(score.flags)])
+        self._run(trial, name, step, ["python", "-m", "bert.evaluate", str(model), *self._flags(name)])
         with open(log, "rb") as stream:
             stream.seek(begin)
             printed = [line for line in stream.read().decode(errors="replace").splitlines() if line.startswith("{")]
         figures: dict[str, Any] = files.parse_json(printed[-1])
         return figures
 
-    def _task(self, trial: Trial, step: int, name: str, score: Score) -> dict[str, Any]:
+    def _task(self, trial: Trial, step: int, name: str, model: Path) -> dict[str, Any]:
         tuned = trial.folder / f".{name}"
-        words = ["python", "-m", "tasks.train", *split(score.flags), "--run.seed", str(trial.seed)]
-        own = ["--init.checkpoint", str(trial.directory), "--run.directory", str(tuned)]
+        words = ["python", "-m", "tasks.train", *self._flags(name), "--run.seed", str(trial.seed)]
+        own = ["--init.checkpoint", str(model), "--run.directory", str(tuned)]
         self._run(trial, name, step, [*words, *own])
         lines = list(journal.intact(tuned / journal.NAME))
         evaluated = [line for line in lines if line["split"] == "heldout"]

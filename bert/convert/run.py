@@ -200,7 +200,8 @@ def import_settings(origin: str, match: Match) -> dict[str, Any]:
 
 def write_model(model: Model, folder: Path) -> None:
     """Write a run directory whose only checkpoint, of step 0, has all weights."""
-    about = {"config": flatten(model.config, "model."), "versions": outputs.versions()}
+    config = model.settings.get("config", {}) | flatten(model.config, "model.")
+    about = {"config": config, "versions": outputs.versions()}
     files.write_json(folder / "config.json", model.settings | about | (model.head.entries() if model.head else {}))
     model.config.save(folder / "bert_config.json")
     write_vocab(model, folder)

@@ -79,7 +79,7 @@ COMMON: Names = {
     "lr_scheduler_type": Refused(
         "is --optimizer.schedule here: polynomial (linear, with decay_power 1), cosine or stable"
     ),
-    "optim": Refused("is --optimizer.name here: adam, adamw, lamb or nvlamb"),
+    "optim": Refused("is --optimizer.name here: adam, adamw, stableadamw, lamb or nvlamb"),
     "resume_from_checkpoint": Refused("is not needed: the same command resumes a stopped run; leave it out"),
     "overwrite_output_dir": Refused("has no equal: nothing is overwritten; give another --run.directory"),
 }

@@ -308,9 +308,10 @@ class BatchConfig:
 class OptimizerConfig:
     """The optimizer and the learning-rate schedule."""
 
-    name: Literal["adam", "adamw", "lamb", "nvlamb"] = "adam"
-    """adam as in the original BERT; adamw with bias correction; lamb with a trust ratio for every variable; nvlamb with
-    one for those that decay only, as in the code of LAMB's authors, NVIDIA's PyTorch recipe and MLPerf's reference"""
+    name: Literal["adam", "adamw", "stableadamw", "lamb", "nvlamb"] = "adam"
+    """adam as in the original BERT; adamw with bias correction; stableadamw, as in ModernBERT, with a limit for the
+    step of every variable instead of clipped gradients; lamb with a trust ratio for every variable; nvlamb with one for
+    those that decay only, as in the code of LAMB's authors, NVIDIA's PyTorch recipe and MLPerf's reference"""
     learning_rate: Annotated[float, Range(0, 100)]
     """peak learning rate, for the whole batch: never multiplied by the number of ranks"""
     first_step: CountOrNone = 0
@@ -344,9 +345,12 @@ class OptimizerConfig:
     epsilon: Annotated[float, Range(1e-30, 1)] = 1e-6
     """added to the root of the second moment"""
     clip_norm: Annotated[float, Range(1e-12, 1e12)] = 1.0
-    """largest global gradient norm, after the reduction over ranks"""
+    """largest global gradient norm, after the reduction over ranks; stableadamw does not clip"""
     layer_decay: Annotated[float, Range(0, 1, above=True)] = 1.0
     """layer-wise decay: a layer learns at this share of the rate of the layer above it; heads have the full rate"""
+    ema: Annotated[float, Range(0, 0.9999)] = 0.0  # closer to 1, float32 would lose too much of the small shares
+    """also keep a moving average of the weights, with this decay in an update; bert.average --ema true makes a model of
+    it; 0: none"""
 
     def __post_init__(self) -> None:
         ranges.check(self, "optimizer.")
@@ -378,9 +382,19 @@ class OptimizerConfig:
             "of optimizer.schedule stable does not fall",
         )
         _require(
+            self.name != "stableadamw" or self.clip_norm == 1,
+            f"optimizer.clip_norm {self.clip_norm:g} has no effect with optimizer.name stableadamw, which limits each "
+            "step instead; leave it out",
+        )
+        _require(
             self.schedule != "cosine" or self.decay_power == 1,
             f"optimizer.decay_power {self.decay_power:g} has no effect with optimizer.schedule cosine; leave it out",
         )
+
+    @property
+    def bytes_kept(self) -> int:
+        """Return the bytes that the optimizer keeps of each parameter: two moments and, if there is one, an average."""
+        return 12 if self.ema else 8
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ import dataclasses
 from bert.core.config import LoraConfig, ModelConfig, ObjectiveConfig, ParallelConfig, PretrainConfig
 
 CHUNK_BYTES = 1 << 27  # of the float32 scores of the vocabulary that a causal model computes at once
+MOMENTS = 8  # bytes of the two moments of a parameter
 BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -105,11 +106,12 @@ def state_bytes(
     generator: ModelConfig | None = None,
     in_encoder: int | None = None,
     teacher: ModelConfig | None = None,
+    kept: int = MOMENTS,
 ) -> int:
     """Return the bytes of weights, accumulated gradients and moments on each rank; of a teacher, of its weights.
 
     The model may be in parts, and its replicas may divide the moments. in_encoder: number of parameters that learn in
-    the encoder, or for it, if it is frozen itself; None: all its own.
+    the encoder, or for it, if it is frozen itself; None: all its own. kept: `OptimizerConfig.bytes_kept`.
     """
     count = local_parameters(model, parallel.tensor, generator)
     learning = count
@@ -117,7 +119,7 @@ def state_bytes(
         learning = parameters(model) - encoder_parameters(model) + in_encoder
         count += in_encoder
     fixed = teacher_parameters(teacher) if teacher else 0
-    return 4 * (count + fixed) + 4 * learning + 8 * learning // (replicas if parallel.shard_optimizer else 1)
+    return 4 * (count + fixed) + 4 * learning + kept * learning // (replicas if parallel.shard_optimizer else 1)
 
 
 def update_bytes(
@@ -126,13 +128,14 @@ def update_bytes(
     parallel: ParallelConfig,
     generator: ModelConfig | None = None,
     teacher: ModelConfig | None = None,
+    kept: int = MOMENTS,
 ) -> int:
     """Return the bytes on each rank during the update: `state_bytes`, and what several ranks exchange.
 
     All ranks hold the summed gradients. With a sharded optimizer a rank holds its share of them and of the new weights,
     and the new weights of one bucket, which it has gathered. A variable larger than a bucket has one of its own.
     """
-    state = state_bytes(model, replicas, parallel, generator, teacher=teacher)
+    state = state_bytes(model, replicas, parallel, generator, teacher=teacher, kept=kept)
     count = local_parameters(model, parallel.tensor, generator)
     if replicas == 1:
         return state
@@ -287,11 +290,12 @@ def describe(
     replicas, holder = ranks // parts, "each" if parts == 1 else f"in groups of {parts}; each group"
     accumulation = batch.accumulation(replicas)
     sequences = run.steps * batch.total
-    state = state_bytes(config.model, replicas, config.parallel, generator, teacher=teacher)
+    kept = config.optimizer.bytes_kept
+    state = state_bytes(config.model, replicas, config.parallel, generator, teacher=teacher, kept=kept)
     states = None if config.model.causal else states_read(predictions)
     arithmetic = sequences * flops(config.model, sequence, predictions, states, generator=generator)
     working = sum(activations(config, sequence, predictions, teacher=teacher).values())
-    memory = max(state + working, update_bytes(config.model, replicas, config.parallel, generator, teacher))
+    memory = max(state + working, update_bytes(config.model, replicas, config.parallel, generator, teacher, kept))
     local = local_parameters(config.model, parts, generator)
     traffic = f"{local * (2 if config.precision.compress else 4) / 1e6:,.0f} MB of gradients summed"
     if replicas > 1 and config.parallel.shard_optimizer:
@@ -307,5 +311,5 @@ def describe(
         "communication": f"per update {traffic}",
         "memory per rank": f"{memory / 2**30:,.1f} GiB: {state / 2**30:,.1f} of weights, gradients and "
         f"moments, about {working / 2**30:,.1f} of activations",
-        "checkpoint": f"{count * 12 / 2**30:,.1f} GiB, at most {run.keep + 1} at a time",
+        "checkpoint": f"{count * (4 + kept) / 2**30:,.1f} GiB, at most {run.keep + 1} at a time",
     }

@@ -54,10 +54,11 @@ def estimate(
     parts = config.parallel.tensor
     model, parallel = config.model, config.parallel
     terms = cost.activations(config, sequence, predictions, teacher=teacher)
+    kept = config.optimizer.bytes_kept
     return Memory(
-        state=cost.state_bytes(model, replicas, parallel, config.generator, teacher=teacher),
+        state=cost.state_bytes(model, replicas, parallel, config.generator, teacher=teacher, kept=kept),
         activations={name: size // parts if name in DIVIDED else size for name, size in terms.items()},
-        update=cost.update_bytes(model, replicas, parallel, config.generator, teacher),
+        update=cost.update_bytes(model, replicas, parallel, config.generator, teacher, kept),
         available=available(gpu),
     )
 

@@ -32,8 +32,10 @@ from bert.training.division import DividedVariable, State, bundle
 STAGE, BUNDLE = "checkpoint", "variables"
 FOLDER = "checkpoints"  # of a run directory
 HIDDEN = re.compile(r"\.step-\d+\.(partial|parts|old|lock)")  # the last two: of versions up to 0.1.0
+EMA, EMA_TOTAL = "ema", "ema_total"  # the moving average of the weights, and what it is to be divided by
 DESCRIPTION = "description"  # in a manifest: the hashes of the files that describe the run
-STATE = ("adam_m", "adam_v", "applied", "guard", "loss_scale", "spikes", "run")  # of training: first parts of names
+# Of training: first parts of names.
+STATE = ("adam_m", "adam_v", "applied", EMA, EMA_TOTAL, "guard", "loss_scale", "spikes", "run")
 ENCODER = re.compile(r"embeddings|layer_([0-9]+)|final")  # first parts of names
 MAX_LISTED = 4  # names in a message
 GLOB_CHARACTERS = set("*?[\\")  # TensorFlow writes to the path itself, but reads it as a pattern
@@ -400,13 +402,17 @@ class Stored:
     So nothing that reads a model's weights knows of these updates.
     """
 
-    def __init__(self, folder: Path, merged: bool = True, layers: Sequence[int] = ()) -> None:
+    def __init__(self, folder: Path, merged: bool = True, layers: Sequence[int] = (), ema: bool = False) -> None:
         """merged: whether to add the updates; otherwise their variables are there, as training resumes from them.
 
-        layers: those that a smaller model takes, as its layers 0, 1, ...; none: all.
+        layers: those that a smaller model takes, as its layers 0, 1, ...; none: all. ema: take the moving averages of
+        the weights that have one. Raise InputError if there are none.
         """
         self._reader = tf.train.load_checkpoint(str(folder / BUNDLE))
         stored: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
+        self._ema_total = float(self._reader.get_tensor(EMA_TOTAL)) if ema and EMA_TOTAL in stored else 0.0
+        if ema and not self._ema_total:
+            raise InputError(f"{folder}: has no moving average of the weights; train with --optimizer.ema 0.999")
         self._names = _renumbered(stored, layers)  # names of variables here -> there
         self.shapes = {name: stored[theirs] for name, theirs in self._names.items()}
         self.updated: dict[str, str] = {}  # name of a kernel -> first part of the names of its update
@@ -433,7 +439,11 @@ class Stored:
 
     def base(self, name: str) -> np.ndarray:
         """Return the value of a variable without its update."""
-        value: np.ndarray = self._reader.get_tensor(self._names[name])
+        theirs = self._names[name]
+        average = f"{EMA}/{theirs}"
+        if self._ema_total and self._reader.has_tensor(average):
+            return (self._reader.get_tensor(average) / self._ema_total).astype(np.float32)
+        value: np.ndarray = self._reader.get_tensor(theirs)
         return value
 
 

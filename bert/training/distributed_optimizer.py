@@ -3,8 +3,8 @@
 With tensor parallelism a rank has its part of each divided weight, and the moments of that. With a sharded optimizer
 (Rajbhandari et al. 2020, ZeRO, stage 1) the replicas of a part divide the rows of its moments and of its update: each
 receives the sums of the gradients of its rows, and computes their new values, which all replicas then gather. Norms of
-whole variables are sums over the ranks, so that clipping and LAMB's trust ratios are those of one rank, within
-rounding.
+whole variables are sums over the ranks, so that clipping, LAMB's trust ratios and the limits of StableAdamW are those
+of one rank, within rounding.
 """
 
 import functools
@@ -20,7 +20,7 @@ from bert.training.buckets import Buckets, bucket_by_bucket
 from bert.training.communicator import Communicator
 from bert.training.division import DividedVariable, State
 from bert.training.guard import UpdateGuard
-from bert.training.optimizer import Optimizer, Updater, trust_ratio_of_squares
+from bert.training.optimizer import Optimizer, Updater
 
 
 class DistributedOptimizer(Optimizer):
@@ -36,6 +36,7 @@ class DistributedOptimizer(Optimizer):
         self._norm = graphs.function(self._sum_squares, jit_compile=True)
         self._moments = graphs.function(self._update_rows_of_moments, jit_compile=True)
         self._rows = graphs.function(self._new_rows, jit_compile=True)
+        self._averages = graphs.function(self._average, jit_compile=True)
 
     def _make_slot(self, kind: str, name: str, weight: tf.Variable) -> tf.Variable:
         whole_shapes = self._comm.parts.whole_shapes
@@ -61,12 +62,14 @@ class DistributedOptimizer(Optimizer):
         times the loss scale. All ranks must call it.
         """
         [squares] = self._comm.all_reduce([self._norm(guard, gradients)])
-        norm, go, of_guard, squares = self._moments(guard, gradients, loss, squares)
+        norm, go, of_guard, sums = self._moments(guard, gradients, loss, squares)
         if self.adapted:
-            [squares] = self._comm.all_reduce([squares])
-        rows, ratios = self._rows(rate, squares)
+            [sums] = self._comm.all_reduce([sums])
+        rows, ratios = self._rows(rate, sums)
         measures = {"gradient_norm": norm} | self._summary(ratios if bool(go) else tf.zeros_like(ratios)) | of_guard
         if bool(go):
+            if self.ema:
+                self._averages(rows)
             weights, replicas = list(self.weights.values()), self._comm.replicas
             gather = replicas.all_gather if self.sharded else list
             for place, value in bucket_by_bucket(divided, rows, lambda _, tensors: gather(tensors)):
@@ -78,8 +81,8 @@ class DistributedOptimizer(Optimizer):
         first_replica, first_part = self._comm.replicas.rank == 0, self._comm.group.rank == 0
         return (self.sharded or first_replica) and (name in self._comm.parts.whole_shapes or first_part)
 
-    def _squares(self, name: str, piece: tf.Tensor) -> tf.Tensor:
-        return sum_of_squares(piece) if self._contributes(name) else tf.zeros([])
+    def _squares(self, name: str, values: tf.Tensor) -> tf.Tensor:
+        return sum_of_squares(values) if self._contributes(name) else tf.zeros([])
 
     def _sum_squares(self, guard: UpdateGuard, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
         unscaled = guard.loss_scale.unscale(gradients)
@@ -88,27 +91,29 @@ class DistributedOptimizer(Optimizer):
     def _update_rows_of_moments(
         self, guard: UpdateGuard, gradients: Sequence[tf.Tensor], loss: tf.Tensor, squares: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], tf.Tensor]:
-        """Return the gradient norm, whether to update, the guard's measures, and squares [number of weights, 2].
+        """Return the gradient norm, whether to update, the guard's measures, and this rank's terms of all `_sums`.
 
-        squares: the sum of the squares of all gradients. Those returned are this rank's terms of the sums over each
-        weight and over its direction.
+        squares: the sum of the squares of all gradients. The terms are [number of weights, number of sums].
         """
         gradients, norm = guard.loss_scale.unscale(gradients), tf.sqrt(squares)
         go, measures = guard.check(loss, norm)
-        scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
+        scale = self._clip(norm)
         tf.cond(go, lambda: self._update_moments(gradients, scale), lambda: None)
-        pieces = self._weight_rows()
-        pairs = [(name, rows, self._direction(name, rows)) for name, rows in pieces.items()]
-        return norm, go, measures, tf.stack([[self._squares(n, w), self._squares(n, d)] for n, w, d in pairs])
+        pieces = zip(self._weight_rows().items(), gradients, strict=True)
+        terms = [self._sums(name, rows, self._direction(name, rows), gradient) for (name, rows), gradient in pieces]
+        return norm, go, measures, tf.stack(terms)
 
-    def _new_rows(self, rate: tf.Tensor, squares: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Return this rank's rows of the new weights, and the trust ratios; squares: as above, of whole weights."""
+    def _new_rows(self, rate: tf.Tensor, sums: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Return this rank's rows of the new weights, and the ratios; sums: as above, of whole weights."""
         rows, ratios = [], []
         for place, (name, weight) in enumerate(self._weight_rows().items()):
-            adapted = name in self.adapted
-            ratios.append(trust_ratio_of_squares(*tf.unstack(squares[place])) if adapted else tf.constant(1.0))
+            ratios.append(self._ratio(name, tf.unstack(sums[place]) if name in self.adapted else ()))
             rows.append(weight - rate * self.share[name] * ratios[-1] * self._direction(name, weight))
         return rows, tf.stack(ratios)
+
+    def _size(self, name: str) -> int:
+        size: int = self._divided[f"adam_m/{name}"].shape.num_elements()
+        return size
 
     def _weight_rows(self) -> dict[str, tf.Tensor]:
         slots = [self._divided[f"adam_m/{name}"] for name in self.weights]

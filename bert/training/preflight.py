@@ -45,7 +45,7 @@ def before_weights(
     parts(config.model, config.run, comm)
     updates = cost.low_rank_parameters(config.model, lora, config.init.frozen_layers)
     in_encoder = updates if lora.rank or config.init.frozen_encoder else None
-    memory(config.model, config.parallel, comm, config.generator, in_encoder, teacher)
+    memory(config.model, config.parallel, comm, config.generator, in_encoder, teacher, config.optimizer.bytes_kept)
 
 
 def before_updates(config: TrainConfig, comm: Communicator, data: Path, tokens: int) -> str | None:
@@ -92,22 +92,23 @@ def memory(
     generator: ModelConfig | None = None,
     in_encoder: int | None = None,
     teacher: ModelConfig | None = None,
+    kept: int = cost.MOMENTS,
 ) -> None:
     """Raise ResourceError if weights, gradients and moments alone need more than the memory of the device.
 
     Otherwise the system would kill the process while the weights are made. generator: trained beside the model.
-    in_encoder, teacher: as `cost.state_bytes` has them.
+    in_encoder, teacher, kept: as `cost.state_bytes` has them.
     """
     device = comm.device.memory if comm.device.is_gpu else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if device is None:
         return
     together = 1 if comm.device.is_gpu else comm.local_size  # ranks in one memory
-    need = together * cost.state_bytes(model, comm.replicas.size, parallel, generator, in_encoder, teacher)
+    need = together * cost.state_bytes(model, comm.replicas.size, parallel, generator, in_encoder, teacher, kept)
     if need <= device:
         return
     sharded = dataclasses.replace(parallel, shard_optimizer=True)
     remedy = "choose a smaller model, or divide it over ranks with --parallel.tensor"
-    if together * cost.state_bytes(model, comm.replicas.size, sharded, generator, in_encoder, teacher) <= device:
+    if together * cost.state_bytes(model, comm.replicas.size, sharded, generator, in_encoder, teacher, kept) <= device:
         remedy = "give --parallel.shard_optimizer true, or choose a smaller model"
     beside = f", and a teacher of {cost.teacher_parameters(teacher):,}," if teacher else ""
     raise ResourceError(

@@ -251,6 +251,7 @@ class StandIn(Children):
     def __init__(self, stop: int | None = None, bad: str = "", lost: str = "") -> None:
         super().__init__()
         self.commands: list[tuple[str, str]] = []  # what, and which folder or update
+        self.scored: list[Path] = []  # the run directories that were
         self.stop, self.bad, self.lost = stop, bad, lost
 
     def run(self, words: Sequence[str], log: Path | None = None) -> int:
@@ -261,7 +262,13 @@ class StandIn(Children):
         self.commands.append((words[2], f"{log.parent.parent.name}/{log.parent.name} {flags.get('--run.stop_at', '')}"))
         if words[2] == "bert.pretrain":
             return self._train(log.parent / "run", flags)
+        if words[2] == "bert.average":
+            assert Path(words[3]) == log.parent / "run" and flags["--ema"] == "true"
+            Path(flags["--output"]).mkdir()
+            return 0
         random = np.random.default_rng(len(self.commands))
+        self.scored.append(Path(flags.get("--init.checkpoint", words[3])))
+        assert self.scored[-1].is_dir()
         if words[2] == "tasks.train":
             line = {"step": 1, "split": "heldout", "loss": 1.0, "matthews": float(random.random())}
             self._log(Path(flags["--run.directory"]), line)
@@ -328,6 +335,20 @@ def test_variants_of_a_seed_reach_a_checkpoint_together_and_a_stop_repeats_nothi
     assert done + rest.commands == straight.commands
     leg = laboratory(tmp_path, rest).plan and trials(plans.read(tmp_path / "plan.toml"), tmp_path / "out")[0].leg(9)
     assert leg and (leg.tokens, leg.tokens_per_second) == (9 * 6 * 12 * 0.75, 45)  # 12 tokens a sequence
+
+
+def test_a_run_that_keeps_a_moving_average_of_its_weights_is_scored_by_that(
+    without_pictures: None, tmp_path: Path
+) -> None:
+    children, text = StandIn(), PLAN.replace("0.02", "0.02 --optimizer.ema 0.9").replace("[3, 1, 7]", "[3]")
+    command.work(laboratory(tmp_path, children, text), "command")
+    done = [what.split(".")[1] for what, where in children.commands if where.startswith("two")]
+    leg = ["pretrain", "average", "minimal_pairs"]
+    assert done == [*leg, *leg, *leg, "train"]
+    for variant, name in (("one", "run"), ("two", ".average")):
+        models = [path for path in children.scored if path.parent.parent.name == variant]
+        assert models == [tmp_path / "out" / variant / "seed-3" / name] * 4
+    assert not list((tmp_path / "out").rglob(".average"))
 
 
 def test_a_run_that_fails_is_a_line_and_the_others_go_on(without_pictures: None, tmp_path: Path) -> None:

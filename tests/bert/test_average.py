@@ -1,21 +1,23 @@
 """The average of checkpoints is the mean of each weight, and a run directory that commands read."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import average
+from bert import average, pretrain
 from bert.core.config import ModelConfig
-from bert.core.errors import InputError, IntegrityError
+from bert.core.errors import InputError, IntegrityError, Stopped
 from bert.masked_words import MaskedWords
 from bert.model.encoder import variables
+from bert.model.low_rank import is_of_update
 from bert.pretraining import PretrainingModel
 from bert.runs import Run
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
-from tests.training import weights
+from tests.training import TINY, sign, weights
 
 WORDS = ["ant", "bee", "cat", "##s"]
 SMALL = ModelConfig(
@@ -67,7 +69,59 @@ def test_low_rank_updates_are_in_the_mean(run: Path, tmp_path: Path) -> None:
         expected += (state[f"{kernel}/kernel"].numpy() + 0.5 * a @ b) / 2
         checkpoint.save(run, step, state, keep=5)
     average.main([str(run), "--output", str(tmp_path / "mean"), "--last", "2"])
-    np.testing.assert_allclose(weights(tmp_path / "mean", 0)[f"{kernel}/kernel"], expected, atol=1e-6)
+    found = weights(tmp_path / "mean", 0)
+    np.testing.assert_allclose(found[f"{kernel}/kernel"], expected, atol=1e-6)
+    assert not any(is_of_update(name) for name in found)  # readers would add them again
+
+
+def test_the_moving_average_of_a_run_is_a_model(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"step-00000011: has no moving average of the weights; train with --optim"):
+        average.main([str(run), "--output", str(tmp_path / "mean"), "--ema", "true"])
+    assert not (tmp_path / "mean").exists()
+    state = dict(variables(PretrainingModel(SMALL, seed=12)))
+    frozen = {name for name in state if name.startswith("embeddings/")}
+    expected = {name: value.numpy() + 1 for name, value in state.items() if name not in frozen}
+    averages = {f"ema/{name}": tf.Variable(value * 0.75) for name, value in expected.items()}
+    checkpoint.save(run, 12, state | averages | {"ema_total": tf.Variable(0.75)}, keep=5)
+    average.main([str(run), "--output", str(tmp_path / "mean"), "--ema", "true"])
+    found = weights(tmp_path / "mean", 0)
+    assert found.keys() == state.keys()
+    for name, value in found.items():
+        np.testing.assert_allclose(value, state[name] if name in frozen else expected[name], rtol=1e-6, err_msg=name)
+    assert Run.open(tmp_path / "mean").settings["ema"] == [12]
+
+
+@pytest.mark.slow
+def test_the_moving_average_is_that_of_the_weights_of_every_update_of_a_run(dataset: Path, tmp_path: Path) -> None:
+    """Also across a stop, with limited steps."""
+    run, decay, steps = tmp_path / "run", 0.6, 5
+    flags = [*TINY, "--data.train", str(dataset), "--run.directory", str(run), "--batch.per_device", "3"]
+    flags += ["--run.save_every", "1", "--run.keep", "9", "--run.evaluate_every", "0", "--run.steps", str(steps)]
+    flags += ["--optimizer.name", "stableadamw", "--optimizer.ema", str(decay)]
+    with pytest.raises(Stopped):
+        pretrain.main(["demo_phase1", *flags, "--run.stop_at", "2"])
+    pretrain.main(["demo_phase1", *flags])
+    average.main([str(run), "--output", str(tmp_path / "mean"), "--ema", "true"])
+    found = weights(tmp_path / "mean", 0)
+    expected, total = {name: np.zeros(value.shape) for name, value in found.items()}, 0.0
+    for number in range(1, steps + 1):
+        state = weights(run, number)
+        total = decay * total + 1 - decay
+        expected = {name: decay * value + (1 - decay) * state[name] for name, value in expected.items()}
+    for name, value in found.items():
+        np.testing.assert_allclose(value, expected[name] / total, rtol=1e-5, atol=1e-7, err_msg=name)
+    assert np.abs(found["pooler/kernel"] - weights(run, steps)["pooler/kernel"]).max() > 1e-4
+    assert not any(name.startswith(("adam", "ema")) for name in found)
+
+
+def test_documents_are_masked_for_the_mean_as_for_the_run(run: Path, tmp_path: Path) -> None:
+    config = {"run.seed": 7, "data.mask_shares": [0.9, 0.1, 0.0], "run.steps": 11}
+    (run / "config.json").write_text(json.dumps({"config": config, "rules": 1}))
+    sign(run)
+    average.main([str(run), "--output", str(tmp_path / "mean"), "--last", "2"])
+    made = json.loads((tmp_path / "mean" / "config.json").read_text())
+    assert {**made["config"], **config, "run.steps": None} == {**made["config"], "run.steps": None}
+    assert (made["rules"], made["config"]["model.hidden_size"]) == (1, 12)
 
 
 def test_checkpoints_that_are_not_there_or_damaged_end_the_command(run: Path, tmp_path: Path) -> None:

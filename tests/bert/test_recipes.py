@@ -122,10 +122,17 @@ def test_each_phase_knows_the_lengths_of_its_data(name: str, lengths: list[tuple
 
 
 def test_modern_recipes_have_rotary_positions_and_the_published_schedule() -> None:
-    """mosaicml/examples, mosaic-bert-base-uncased.yaml: 286,720,000 samples, warm-up 6 %, decay to 2 % of the peak."""
+    """mosaicml/examples, mosaic-bert-base-uncased.yaml: 286,720,000 samples, warm-up 6 %, decay to 2 % of the peak.
+
+    That and modernbert-base-pretrain.yaml of AnswerDotAI/ModernBERT have equal betas, epsilon and decay; the latter has
+    decoupled_stableadamw, whose weights shrink by lr / max_lr * weight_decay in an update.
+    """
     for name in MODERN:
-        model = config(name).model
+        model, optimizer = config(name).model, config(name).optimizer
         assert (model.positions, model.attention_probs_dropout_prob, model.gated) == ("rotary", 0.0, False)
+        assert (optimizer.name, optimizer.beta_1, optimizer.beta_2) == ("stableadamw", 0.9, 0.98)
+        assert optimizer.epsilon == 1e-6
+        assert optimizer.learning_rate * optimizer.weight_decay == pytest.approx(1e-5)
     for name in MODERN - {"bert_modern_small"}:
         made = config(name)
         assert made.run.steps * made.batch.total == 286_720_000

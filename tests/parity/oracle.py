@@ -20,6 +20,7 @@ similar(pairs, scores)                  its scores of pairs of embeddings
 detected(generator, discriminator, x.npz)  losses of ELECTRA's two models on one batch
 adapted(folder, adapter, settings, ...) LoRA by peft: logits, gradients, a step; the adapter
 with_adapter(folder, adapter, ...)      logits of a model with an adapter
+stable_steps(settings, given, found)    tensors after each of several updates by torch-optimi's StableAdamW
 pseudo(folder, texts, l2r)              pseudo-log-likelihoods; l2r: the pieces of a word behind a token are masked, too
 """
 
@@ -190,6 +191,26 @@ def with_adapter(folder: str, adapter: str, classes: int, inputs: str, outputs: 
         np.save(outputs, peft.PeftModel.from_pretrained(base, adapter).eval()(**given).logits.numpy())
 
 
+def stable_steps(settings: dict[str, Any], given: str, found: str) -> None:
+    """Tensors whose names end with bias do not decay."""
+    import optimi
+
+    with np.load(given) as arrays:
+        values = {name: torch.tensor(array) for name, array in arrays.items()}
+    weights = {name: torch.nn.Parameter(value) for name, value in values.items() if not name.startswith("gradient/")}
+    exempt = {"params": [weight for name, weight in weights.items() if name.endswith("bias")], "weight_decay": 0.0}
+    decaying = {"params": [weight for name, weight in weights.items() if not name.endswith("bias")]}
+    optimizer = optimi.StableAdamW([decaying, exempt], foreach=False, triton=False, **settings)
+    after: dict[str, list[Any]] = {name: [] for name in weights}
+    for update in range(len(values[f"gradient/{next(iter(weights))}"])):
+        for name, weight in weights.items():
+            weight.grad = values[f"gradient/{name}"][update].clone()
+        optimizer.step()
+        for name, weight in weights.items():
+            after[name].append(weight.detach().numpy().copy())
+    np.savez(found, allow_pickle=False, **{name: np.stack(steps) for name, steps in after.items()})
+
+
 def embedded(folder: str, texts: list[str], outputs: str) -> int:
     """As a user loads the folder; the number of tokens that it reads at most."""
     from sentence_transformers import SentenceTransformer
@@ -276,6 +297,6 @@ def detected(generator: str, discriminator: str, inputs: str) -> list[float]:
 
 if __name__ == "__main__":
     functions: tuple[Any, ...] = (run, make, saved, tokens, pair, tagged, classes, minilm, gpt2, continued)
-    functions += (stream, pseudo, embedded, denoised, retrieved, similar, detected, adapted, with_adapter)
+    functions += (stream, pseudo, embedded, denoised, retrieved, similar, detected, adapted, with_adapter, stable_steps)
     jobs: dict[str, Any] = {function.__name__: function for function in functions}
     json.dump([jobs[name](*arguments) for name, *arguments in json.load(sys.stdin)], sys.stdout)

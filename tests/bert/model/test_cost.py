@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert.causal.task import CausalLM
-from bert.core.config import ModelConfig, ObjectiveConfig, ParallelConfig
+from bert.core.config import ModelConfig, ObjectiveConfig, OptimizerConfig, ParallelConfig
 from bert.core.errors import UsageError
 from bert.model import cost
 from bert.model.encoder import variables
@@ -162,6 +162,9 @@ def test_a_sharded_optimizer_leaves_a_share_of_the_moments_on_each_rank() -> Non
     word = 4 * 30522 * 1024  # larger than a bucket of 25 MB, so it has its own
     rows = moments / 4 + 4 * count / 4 + 4 * count / 4  # moments, summed gradients and new weights
     assert cost.update_bytes(model, 4, sharded) == pytest.approx(weights + gradients + rows + word, abs=4)
+    kept = OptimizerConfig(learning_rate=1.0, ema=0.9).bytes_kept  # and a moving average of the weights
+    with_average = weights + gradients + (moments + 4 * count) / 4
+    assert cost.state_bytes(model, 4, sharded, kept=kept) == pytest.approx(with_average, abs=1)
 
 
 def test_in_parts_a_rank_holds_its_share_of_what_is_divided() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert.core.errors import ResourceError, UserError
+from bert.model.parts import Parts
 from bert.training.communicator import Communicator
 
 
@@ -17,10 +18,15 @@ class Ranks(Communicator):
         """meet: return what all ranks gave."""
         self.rank, self.size, self._tensor = rank, size, tensor
         self.meet = meet or (lambda value: [value])
+        if tensor > 1:  # only the shapes of what is divided are used: no thread computes a model
+            self.parts = Parts(rank % tensor, tensor, lambda tensor, name: tensor)
 
     @property
     def replicas(self) -> Communicator:
-        return Ranks(self.rank // self._tensor, self.size // self._tensor)
+        def meet(value: Any) -> list[Any]:
+            return self.meet(value)[self.rank % self._tensor :: self._tensor]
+
+        return Ranks(self.rank // self._tensor, self.size // self._tensor, meet)
 
     @property
     def group(self) -> Communicator:
@@ -28,6 +34,9 @@ class Ranks(Communicator):
 
     def all_reduce(self, tensors: Sequence[tf.Tensor], num_fp16: int = 0) -> list[tf.Tensor]:
         return [tf.add_n(list(values)) for values in zip(*self.meet(list(tensors)), strict=True)]
+
+    def all_gather(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return [tf.concat(values, 0) for values in zip(*self.meet(list(tensors)), strict=True)]
 
     def broadcast(self, value: tf.Tensor) -> tf.Tensor:
         return self.meet(value)[0]

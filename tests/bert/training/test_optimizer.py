@@ -19,9 +19,9 @@ DECAY, CLIP, B1, B2, EPS = 0.1, 2.0, 0.9, 0.999, 1e-6
 
 
 def reference(name: str, w: dict, m: dict, v: dict, g: dict, rate: float, t: int) -> dict[str, Any]:
-    """One update in place, in NumPy, of dictionaries by variable; returns the trust ratios."""
+    """One update in place, in NumPy, of dictionaries by variable; returns by what each step was multiplied."""
     norm = np.sqrt(sum((x**2).sum() for x in g.values()))
-    bound = 1.0 if name == "nvlamb" else CLIP
+    bound = {"nvlamb": 1.0, "stableadamw": np.inf}.get(name, CLIP)
     ratios = {}
     for key in g:
         clipped = g[key] * min(1.0, bound / norm)
@@ -33,18 +33,20 @@ def reference(name: str, w: dict, m: dict, v: dict, g: dict, rate: float, t: int
         lengths = np.linalg.norm(w[key]), np.linalg.norm(update)
         adapted = name == "lamb" or (name == "nvlamb" and decay > 0)
         ratios[key] = lengths[0] / lengths[1] if adapted and all(lengths) else 1.0
+        if name == "stableadamw":  # the learning rate of a tensor is divided by max(1, RMS_t)
+            ratios[key] = 1 / max(1, np.sqrt(np.mean(g[key] ** 2 / np.maximum(second, EPS**2))))
         w[key] = w[key] - rate * ratios[key] * update
     return ratios
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw", "lamb", "nvlamb"])
+@pytest.mark.parametrize("name", ["adam", "adamw", "stableadamw", "lamb", "nvlamb"])
 def test_updates_follow_the_equations(name: Any) -> None:
     random = np.random.default_rng(1)
     w = {key: random.normal(size=shape) for key, shape in SHAPES.items()}
     w["c/kernel"][:] = 0  # a variable of no length has trust ratio 1
     weights = {key: tf.Variable(value.astype(np.float32), name=key) for key, value in w.items()}
-    config = OptimizerConfig(name=name, learning_rate=1.0, weight_decay=DECAY, clip_norm=CLIP)
-    optimizer = Optimizer(weights, config)
+    clip = 1.0 if name == "stableadamw" else CLIP
+    optimizer = Optimizer(weights, OptimizerConfig(name=name, learning_rate=1.0, weight_decay=DECAY, clip_norm=clip))
     apply = tf.function(optimizer.apply, jit_compile=True)
     m, v = dict.fromkeys(SHAPES, 0.0), dict.fromkeys(SHAPES, 0.0)
     for t in range(1, 9):
@@ -59,6 +61,10 @@ def test_updates_follow_the_equations(name: Any) -> None:
             expected = [min(ratios.values()), max(ratios.values()), np.mean(list(ratios.values()))]
             assert measured == pytest.approx(expected, rel=1e-4)
             assert (ratios["a/bias"] == 1.0) == (name == "nvlamb")
+        if name == "stableadamw":
+            measured = [float(found[f"step_limit_{of}"]) for of in ("min", "mean")]
+            assert measured == pytest.approx([min(ratios.values()), np.mean(list(ratios.values()))], rel=1e-4)
+            assert (min(ratios.values()) < 0.9) == (t > 1)  # at first, v is the square of g
         for key in SHAPES:
             np.testing.assert_allclose(weights[key], w[key], rtol=3e-4, atol=1e-6)
 
@@ -85,6 +91,39 @@ def test_a_trust_ratio_keeps_a_bias_near_zero_through_the_warm_up(recipe: str, m
         update(tf.constant(schedule.learning_rate(done, config.optimizer, config.run.steps)))
     assert -float(bias[0]) == pytest.approx(moved, rel=2e-4)
     assert moved == pytest.approx(5.997 if "dgxa100" in recipe else 1.19e-3, rel=2e-3)
+
+
+def test_a_tensor_without_gradients_is_not_limited_and_the_smallest_epsilon_divides_by_no_zero() -> None:
+    weights = {name: tf.Variable([1.0, 2.0], name=name) for name in ("a/bias", "b/bias")}
+    optimizer = Optimizer(weights, OptimizerConfig(name="stableadamw", learning_rate=1.0, epsilon=1e-30))
+    gradients = [tf.constant([0.0, 0.0]), tf.constant([1e-12, 0.0])]
+    measures = optimizer.apply(gradients, *map(tf.constant, (1.0, 0.5, True)))
+    assert float(measures["step_limit_min"]) == 1
+    np.testing.assert_allclose(weights["a/bias"], [1, 2])
+    np.testing.assert_allclose(weights["b/bias"], [0.5, 2], rtol=1e-3)
+
+
+def test_the_moving_average_is_that_of_the_weights_after_each_update() -> None:
+    random, decay = np.random.default_rng(2), 0.8
+    weights = {key: tf.Variable(random.normal(size=shape), dtype=tf.float32, name=key) for key, shape in SHAPES.items()}
+    plain = {key: tf.Variable(weight, name=key) for key, weight in weights.items()}
+    config = OptimizerConfig(learning_rate=1.0)  # of adam, which does not count updates
+    optimizers = Optimizer(weights, dataclasses.replace(config, ema=decay)), Optimizer(plain, config)
+    applies = [tf.function(optimizer.apply, jit_compile=True) for optimizer in optimizers]
+    after: list[dict[str, np.ndarray]] = []
+    for update in range(6):
+        g = [tf.constant(random.normal(size=shape), tf.float32) for shape in SHAPES.values()]
+        for apply in applies:
+            apply(g, tf.constant(1.0), tf.constant(0.1), tf.constant(update != 3))
+        if update != 3:  # it was skipped
+            after.append({key: weight.numpy() for key, weight in weights.items()})
+    shares = [(1 - decay) * decay ** (len(after) - 1 - number) for number in range(len(after))]
+    slots = optimizers[0].slots
+    assert float(slots["ema_total"]) == pytest.approx(sum(shares), rel=1e-6)
+    for key in SHAPES:
+        expected = sum(share * state[key].astype(np.float64) for share, state in zip(shares, after, strict=True))
+        np.testing.assert_allclose(slots[f"ema/{key}"], expected, rtol=1e-5, atol=1e-7)
+        np.testing.assert_array_equal(weights[key], plain[key])  # which the average does not change
 
 
 def test_layer_decay_multiplies_the_rate_once_per_layer() -> None:
