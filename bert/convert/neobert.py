@@ -48,19 +48,16 @@ def read_config(fields: Mapping[str, Any], path: Path, fixed: Mapping[str, Any])
             raise InputError(f"{path}: {key} is {shown(fields[key])}; only {value!r} is supported")
     if str(fields.get("hidden_act", ACTIVATION)).lower() != ACTIVATION:
         raise InputError(f"{path}: hidden_act is {shown(fields['hidden_act'])}; only 'SwiGLU' is supported")
-    sizes = {key: _size(fields.get(key), key, path) for key in SIZES}
+    sizes: dict[str, Any] = {key: _size(fields.get(key), key, path) for key in SIZES}
     sizes["intermediate_size"] = _rounded(sizes["intermediate_size"])
     try:
         return ModelConfig(
-            **sizes
-            | {
-                "max_position_embeddings": _size(fields.get(LENGTH, LONGEST), LENGTH, path),
-                "layer_norm_epsilon": _number(fields, "norm_eps", EPSILON, path),
-                "initializer_range": _number(fields, RANGES[0], 0.02, path),
-                "hidden_dropout_prob": _number(fields, "dropout", 0.0, path),
-                "attention_probs_dropout_prob": 0.0,
-            },
-            **fixed,
+            **sizes | dict(fixed),
+            max_position_embeddings=_size(fields.get(LENGTH, LONGEST), LENGTH, path),
+            layer_norm_epsilon=_number(fields, "norm_eps", EPSILON, path),
+            initializer_range=_number(fields, RANGES[0], 0.02, path),
+            hidden_dropout_prob=_number(fields, "dropout", 0.0, path),
+            attention_probs_dropout_prob=0.0,
         )
     except UsageError as error:  # the file is wrong, not the command line
         raise InputError(f"{path}: {error}") from error

@@ -72,7 +72,8 @@ def saved(folder: str, copy: str) -> None:
 
 def tokens(folder: str, text: str) -> list[int]:
     """With the special tokens around them."""
-    ids: list[int] = transformers.AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)  # NeoBERT's folder has code
+    ids: list[int] = tokenizer(text)["input_ids"]
     return ids
 
 
