@@ -6,8 +6,8 @@
     python -m bert.pretrain bert_domain --init.checkpoint ADAPTED --data.train workdir/domain
 
 The words, one a line, first take the places of the entries [unused0], [unused1], ...; the others are appended. No other
-entry changes its place. A word may be a piece that continues a word (##ase). The embedding of a new entry, and its bias
-in the masked-LM head, is the mean of the old pieces that it replaces; a word that was unknown begins as [UNK]. All
+entry changes its place. A word may be a piece that continues a word (##ase). The embedding of a new entry, and what the
+masked-LM head has of it, is the mean of the old pieces that it replaces; a word that was unknown begins as [UNK]. All
 other weights are copied bit by bit, without the state of the optimizer.
 
 The output is a run directory with one checkpoint, of step 0, as an import makes it.
@@ -32,8 +32,8 @@ from bert.text.vocabulary import MAX_CHARACTERS, load_vocab, rules_of
 from bert.text.wordpiece import WordPiece
 
 UNUSED = re.compile(r"\[unused[0-9]+\]")
-EMBEDDING = "embeddings/word"  # the weights with an entry for each token: [V, D], and [V]
-BIASES = (f"{MASKED_LM}/bias", f"{GENERATOR}/{MASKED_LM}/bias")
+EMBEDDING = "embeddings/word"  # the weights with an entry for each token: [V, D], and those of scores [V] and [V, D]
+SCORES = tuple(f"{head}/{part}" for head in (MASKED_LM, f"{GENERATOR}/{MASKED_LM}") for part in ("bias", "words"))
 KNOWN, REPEATED, DIVIDED, LONG = (
     "already in the vocabulary",
     "repeated",
@@ -160,7 +160,7 @@ def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
     extended = extend(vocabulary, choice.words, options.unused)
     pieces = [splitter.pieces(word) for word in choice.words]
     values, ignored = _weights(folder, config.vocab_size)
-    for name in {EMBEDDING, *BIASES} & values.keys():
+    for name in {EMBEDDING, *SCORES} & values.keys():
         values[name] = with_means(values[name], extended, pieces)
     heads = {name.split("/")[0] for name in values}
     match = names.Match([], [], [head for head in names.HEAD_NAMES if head not in heads], ignored)
@@ -192,7 +192,7 @@ def _weights(folder: Path, rows: int) -> tuple[dict[str, np.ndarray], list[str]]
 
     stored = checkpoint.Stored(folder)
     shapes = stored.shapes
-    for name in (EMBEDDING, *BIASES):
+    for name in (EMBEDDING, *SCORES):
         if shapes.get(name, [rows])[0] != rows:
             raise InputError(f"{folder}: {name} has shape {shapes[name]}, but vocab_size is {rows}")
     if EMBEDDING not in shapes:

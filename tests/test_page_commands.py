@@ -248,6 +248,8 @@ PAGES = [
                 "python -m data.tfrecords --source workdir/corpus/shards --vocab workdir/modern/tokenizer.json",
                 "python -m bert.pretrain bert_domain --init.checkpoint workdir/modern",
                 "python -m tasks.train mrpc --init.checkpoint workdir/modern",
+                "python -m bert.convert import huggingface NeoBERT",
+                "python -m tasks.train mrpc --init.checkpoint workdir/neobert",
             ),
             "it needs published weights",
         ),

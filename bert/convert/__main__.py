@@ -6,12 +6,13 @@
     python -m bert.convert export google RUN FOLDER
     python -m bert.convert import peft ADAPTER RUN --base BASE_RUN    # and export peft RUN ADAPTER
 
-Hugging Face's folders are those of BERT, MegatronBert, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA and GPT-2,
-and of sentence-transformers; peft's are adapters of LoRA. An import creates a run directory. It can be given to
---init.checkpoint of the training commands, to bert.encode and, if it has a head for it, to squad.predict or
-bert.export. An export writes the newest checkpoint of a run. Values are copied exactly, and the names of classes are
-kept; --labels gives an import the names that its source does not have. Tensors that the model does not need, such as
-optimizer state, are reported and ignored. A missing tensor, an unknown tensor or a wrong shape is an error.
+Hugging Face's folders are those of BERT, MegatronBert, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA,
+ModernBERT, NeoBERT and GPT-2, and of sentence-transformers; peft's are adapters of LoRA. An import creates a run
+directory. It can be given to --init.checkpoint of the training commands, to bert.encode and, if it has a head for it,
+to squad.predict or bert.export. An export writes the newest checkpoint of a run. Values are copied exactly, and the
+names of classes are kept; --labels gives an import the names that its source does not have. Tensors that the model does
+not need, such as optimizer state, are reported and ignored. A missing tensor, an unknown tensor or a wrong shape is an
+error.
 """
 
 from __future__ import annotations

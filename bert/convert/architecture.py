@@ -5,7 +5,7 @@ from pathlib import Path
 from reprlib import repr as shown
 from typing import Any
 
-from bert.convert import modernbert
+from bert.convert import modernbert, neobert
 from bert.convert.families import ACTIVATIONS, EPSILON, FAMILIES, Family
 from bert.core import files
 from bert.core.config import ModelConfig
@@ -39,6 +39,8 @@ def read_architecture(path: Path, kinds: Sequence[str] = tuple(FAMILIES)) -> Mod
     if kind == modernbert.MODEL_TYPE:
         return modernbert.read_config(fields, path, ACTIVATIONS)
     family = FAMILIES[kind]
+    if kind == neobert.MODEL_TYPE:
+        return neobert.read_config(fields, path, family.fixed)
     for key, value in family.supported.items():
         if fields.get(key, value) != value:
             raise InputError(f"{path}: {key} is {shown(fields[key])}; only {value!r} is supported")
@@ -142,6 +144,8 @@ def keys(config: ModelConfig, family: Family) -> dict[str, Any]:
     activation = next(their for their, ours in ACTIVATIONS.items() if ours == config.hidden_act)
     if family.model_type == modernbert.MODEL_TYPE:
         return modernbert.config_fields(config, activation)
+    if family.model_type == neobert.MODEL_TYPE:
+        return neobert.config_fields(config)
     fixed = {key: value for key, value in family.supported.items() if value is not None}
     entries = {family.key(name): getattr(config, name) for name in (*_sizes(family), *RATES)}
     entries[family.key("hidden_act")] = activation

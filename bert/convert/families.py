@@ -5,7 +5,8 @@ of its models have. A family whose tokenizer's files differ has a file beside th
 configuration has nothing in common with BERT's, is in gpt2.py.
 
 Sources: transformers (modeling_bert.py, modeling_megatron_bert.py, modeling_roberta.py, modeling_distilbert.py,
-modeling_electra.py, modeling_modernbert.py, and the configurations beside them).
+modeling_electra.py, modeling_modernbert.py, and the configurations beside them); NeoBERT's model.py on the Hub of
+Hugging Face.
 """
 
 import re
@@ -17,6 +18,7 @@ from typing import Any
 from bert.convert.roberta import PAD_ID, UNUSED_POSITIONS
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
+from bert.heads import CLASSIFIER, KINDS, MULTILABEL
 from bert.text.tokenizer_kind import Kind
 
 ACTIVATIONS = {  # of transformers, and ours; an export writes the first one that is ours
@@ -44,6 +46,8 @@ class Family:
     """in messages and in the model card"""
     classes: str
     """first part of the names of its classes"""
+    class_names: Mapping[str, str] = field(default_factory=dict)
+    """BERT's class: its class that corresponds to it, where the rest of the name differs"""
     form: str = "huggingface"
     """form of the names of its tensors, as `bert.convert.names.Form`"""
     prefix: str = "bert"
@@ -71,6 +75,10 @@ class Family:
     one_head: bool = False
     """whether each of its models has at most one head, that of masked words included; their dense layers and norms have
     one name"""
+    tasks: tuple[str, ...] = tuple(KINDS)
+    """names of the heads of tasks that its classes have"""
+    remote: bool = False
+    """whether transformers has no such model, and its code is on the Hub"""
     tensorflow: bool = False
     """whether a tf_model.h5 is read"""
 
@@ -87,7 +95,7 @@ class Family:
 
     def class_of(self, kind: str) -> str:
         """Return its class that corresponds to one of BERT's."""
-        return self.classes + kind.removeprefix("Bert")
+        return self.class_names.get(kind) or self.classes + kind.removeprefix("Bert")
 
     def differences(self, config: ModelConfig) -> list[tuple[str, Any]]:
         """Return the settings in which a model is not of this family, with the values that they would need."""
@@ -98,8 +106,12 @@ class Family:
 
 
 PLAIN = {"embedding_norm": False, "biases": True, "gated": False, "positions": "learned", "local_window": 0}
-PLAIN |= {"head_transform": False, "pooling": "cls"}
+PLAIN |= {"head_transform": False, "pooling": "cls", "norm": "layer", "masked_lm_head": "tied"}
 BERT = {"pooler_act": "tanh", "embedding_size": 0} | PLAIN
+TIED = {
+    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
 ROBERTA = Family(
     model_type="roberta",
     title="RoBERTa",
@@ -128,10 +140,7 @@ _ROWS = (
         model_type="bert",
         title="BERT",
         classes="Bert",
-        tied={
-            "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-            "cls.predictions.decoder.bias": "cls.predictions.bias",
-        },
+        tied=TIED,
         fixed={"norm_placement": "post"} | BERT,
         tokenizers=("word pieces", "unigram"),
         tensorflow=True,
@@ -140,7 +149,7 @@ _ROWS = (
         model_type="megatron-bert",
         title="MegatronBert",
         classes="MegatronBert",
-        tied={},  # those of BERT, whose names it has
+        tied=TIED,
         fixed={"norm_placement": "pre"} | BERT,
         tensorflow=True,
     ),
@@ -250,9 +259,56 @@ _ROWS = (
             "biases": False,
             "gated": True,
             "positions": "rotary",
+            "norm": "layer",
+            "masked_lm_head": "tied",
         },
         tokenizers=("bracketed byte pairs",),
         one_head=True,
+    ),
+    Family(
+        model_type="neobert",
+        title="NeoBERT",
+        classes="NeoBERT",
+        class_names={"BertModel": "NeoBERT", "BertForMaskedLM": "NeoBERTLMHead"},
+        form="neobert",
+        prefix="model",
+        unprefixed=("encoder", "transformer_encoder", "layer_norm"),
+        layer="transformer_encoder",
+        names={
+            "embeddings/word": "model.encoder",
+            "final/layer_norm": "model.layer_norm",
+            "attention/query": "qkv.query",
+            "attention/key": "qkv.key",
+            "attention/value": "qkv.value",
+            "attention/output": "wo",
+            "attention/layer_norm": "attention_norm",
+            "mlp/inner": "ffn.w12.inner",
+            "mlp/gate": "ffn.w12.gate",
+            "mlp/outer": "ffn.w3",
+            "mlp/layer_norm": "ffn_norm",
+            "masked_lm/words": "decoder",
+            "masked_lm/bias": "decoder.bias",
+            "pooler": "dense",
+            "classifier": "classifier",
+            "multilabel": "classifier",
+        },
+        tied={},
+        fixed={
+            "norm_placement": "pre",
+            "type_vocab_size": 0,
+            "hidden_act": "silu",
+            "rotary_base": 10_000.0,
+        }
+        | BERT
+        | {
+            "biases": False,
+            "gated": True,
+            "positions": "rotary",
+            "norm": "rms",
+            "masked_lm_head": "linear",
+        },
+        tasks=(CLASSIFIER.name, MULTILABEL.name),
+        remote=True,
     ),
 )
 FAMILIES: dict[str, Family] = {row.model_type: row for row in _ROWS}

@@ -56,7 +56,6 @@ IGNORED = (
     *(f"{prefix}.{name}" for prefix in {family.prefix for family in FAMILIES.values()} for name in BUFFERS),
     *gpt2.IGNORED,
 )
-TIED = {copy: original for family in FAMILIES.values() for copy, original in family.tied.items()} | gpt2.TIED
 NONE = "none"  # only the encoder is taken
 NORMALIZER = {  # names in tokenizer_config.json -> in the normalizer of tokenizer.json
     "do_lower_case": "lowercase",
@@ -133,9 +132,9 @@ class Tensors:
     A tensor that holds several of ours side by side is as many tensors (joined.py).
     """
 
-    def __init__(self, prefixes: Mapping[str, str]) -> None:
-        """prefixes: what precedes the names of a model without a head, by their first part."""
-        self.prefixes = prefixes
+    def __init__(self, prefixes: Mapping[str, str], heads: int) -> None:
+        """prefixes: what precedes the names of a model without a head, by their first part. heads: of the attention."""
+        self.prefixes, self.heads = prefixes, heads
         # full name -> file, name in the file, open file, shape, place in what is stored
         self._entries: dict[str, tuple[Path, str, Any, names.Shape, joined.Place]] = {}
 
@@ -143,7 +142,7 @@ class Tensors:
         """Add the tensors of an open file. Raises InputError if one of them is known already."""
         for name in opened.keys():  # noqa: SIM118 it is not a dict
             shape = tuple(opened.get_slice(name).get_shape())
-            for full_name, (part, place) in joined.part_of(self._full_name(name), shape).items():
+            for full_name, (part, place) in joined.part_of(self._full_name(name), shape, self.heads).items():
                 if full_name in self._entries:
                     first_path, first_name, *_ = self._entries[full_name]
                     raise InputError(f"{path}: {name} is also in {first_path.name}, as {first_name}; keep one of them")
@@ -182,11 +181,11 @@ class Tensors:
 
 
 @contextlib.contextmanager
-def _opened(folder: Path, family: Family) -> Iterator[Tensors]:
+def _opened(folder: Path, family: Family, heads: int) -> Iterator[Tensors]:
     """Open all tensors of the folder. Raises InputError for a file that does not agree with its header."""
     prefixes = dict.fromkeys(family.unprefixed, family.prefix)
     with contextlib.ExitStack() as stack:
-        tensors = Tensors(prefixes | dict.fromkeys(gpt2.UNPREFIXED, "transformer"))
+        tensors = Tensors(prefixes | dict.fromkeys(gpt2.UNPREFIXED, "transformer"), heads)
         for path in _shards(folder):
             if not path.exists():
                 raise InputError(f"{path}: no such file, but {INDEX} names it; download it again")
@@ -232,19 +231,20 @@ def read_model(folder: Path, head_name: str = names.AUTO) -> Model:
     form = cast(names.Form, family.form)
     if _shards(folder) == [folder / h5.NAME] and not family.tensorflow:
         raise InputError(f"{folder}: {family.title} is not read from {h5.NAME}; write {WEIGHTS} with save_pretrained")
-    with _opened(folder, family) as tensors:
+    tied = gpt2.TIED if config.causal else family.tied
+    with _opened(folder, family, config.num_attention_heads) as tensors:
         kind = _classifier(fields, tensors.shapes(), family, head_name, folder / CONFIG)
         if kind and (pooler := family.poolers.get(kind.name)):  # the dense layer that is the pooler here
             tensors.put(f"{pooler}.", f"{family.prefix}.pooler.dense.")
         if fields.get("tie_word_embeddings", True) is True:
-            tensors.complete(TIED)
+            tensors.complete(tied)
         shapes = tensors.shapes()
-        _check_tied(tensors, shapes, folder)
+        _check_tied(tied, tensors, shapes, folder)
         unsupported = set() if kind else _of_classifiers(shapes, family)
         words = family.names.get("masked_lm/bias") in shapes
-        copies = {name for name, original in TIED.items() if original in shapes}
+        copies = {name for name, original in tied.items() if original in shapes}
         shapes = {name: shape for name, shape in shapes.items() if name not in {*unsupported, *copies}}
-        absent = {name.name for name in _classifiers(family) if name != kind}
+        absent = {*KINDS} - {*family.tasks} | {name.name for name in _classifiers(family) if name != kind}
         if family.one_head:
             absent |= {"pooler"} if kind is None else {"masked_lm"} if not words else set()
         ignored = [*IGNORED, f"{UNREAD}*"]
@@ -326,7 +326,7 @@ def _classifier(
 def _classifiers(family: Family) -> list[Kind]:
     """Return the kinds of heads whose tensors are `classifier.*` in a family."""
     named = {kind.name: family.names.get(kind.name, kind.huggingface) for kind in KINDS.values()}
-    return [KINDS[name] for name, theirs in named.items() if theirs.split(".")[0] == "classifier"]
+    return [KINDS[name] for name in family.tasks if named[name].split(".")[0] == "classifier"]
 
 
 def _undeclared(shapes: Mapping[str, names.Shape], family: Family, problem: str | None) -> Kind | None:
@@ -342,9 +342,9 @@ def _undeclared(shapes: Mapping[str, names.Shape], family: Family, problem: str 
     return None if any(f"{place}.weight" in shapes for place in places) else TAGS
 
 
-def _check_tied(tensors: Tensors, shapes: dict[str, names.Shape], folder: Path) -> None:
+def _check_tied(tied: Mapping[str, str], tensors: Tensors, shapes: dict[str, names.Shape], folder: Path) -> None:
     """Check that an output layer in the file equals the word embeddings: ours are tied."""
-    for copy, original in TIED.items():
+    for copy, original in tied.items():
         if copy not in shapes or original not in shapes:
             continue
         if shapes[copy] != shapes[original] or not np.array_equal(tensors.get(copy), tensors.get(original)):
@@ -512,6 +512,8 @@ def write_model(model: Model, folder: Path) -> None:
             f"{model.family.title} has no head {REPLACED_TOKEN} in transformers; ELECTRA has, whose settings differ: "
             "pretrain with --model.pooler_act gelu"
         )
+    if not causal and (lacking := heads & KINDS.keys() - set(model.family.tasks)):
+        raise InputError(f"{model.family.title} has no head {sorted(lacking)[0]} on the Hub; use bert.export onnx")
     if not causal and model.family.one_head:
         _check_one_head(model, heads)
     kind = gpt2.KIND if causal else next(name for name, needed in CLASSES if needed <= heads)
@@ -524,7 +526,7 @@ def write_model(model: Model, folder: Path) -> None:
         pooler = f"{model.family.prefix}.pooler.dense."
         tensors = {name.replace(pooler, f"{places[0]}."): value for name, value in tensors.items()}
     with files.atomic_write(folder / WEIGHTS, "wb") as stream:
-        stream.write(save(joined.joined(tensors), metadata={"format": "pt"}))
+        stream.write(save(joined.joined(tensors, model.config.num_attention_heads), metadata={"format": "pt"}))
     if causal:
         gpt2.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
         end = byte_bpe.ByteBPE(folder / TOKENIZER).end
@@ -552,7 +554,7 @@ def write_config(model: Model, folder: Path, kind: str, more: dict[str, Any]) ->
     """Write config.json of an encoder. kind: the class of BERT. more: entries of the tokenizer."""
     family = model.family
     specific: dict[str, Any] = {"architectures": [family.class_of(kind)], "model_type": family.model_type}
-    specific |= more | {"tie_word_embeddings": True}
+    specific |= more | {"tie_word_embeddings": model.config.masked_lm_head == "tied"}
     ours = KINDS[model.head.kind] if model.head else None
     if model.head and ours in CLASSIFIERS and ours.transformers == kind and ours.has_classes:
         labels = model.head.labels or ("LABEL_0",)  # of a number; without names transformers expects two classes

@@ -4,7 +4,11 @@ GPT-2 has queries, keys and values in the columns of one kernel, ModernBERT in t
 [outputs, inputs]; so has the latter the two halves of a gated feed-forward layer. Here each of them is a tensor of its
 own: `attn.c_attn.query` and so on.
 
-Source: transformers (modeling_gpt2.py, modeling_modernbert.py).
+NeoBERT's rows are those of each head in turn: its queries, its keys, its values. Its rotary positions turn the
+components 2h and 2h + 1 of a head together, ours h and h + H/2 (H width of a head), so that rows of queries and keys
+change their places. That is exact: scores are sums over components, in any order.
+
+Source: transformers (modeling_gpt2.py, modeling_modernbert.py); model.py and rotary.py of NeoBERT.
 """
 
 from collections.abc import Mapping
@@ -22,6 +26,8 @@ class Joint(NamedTuple):
     """added to the infix: the names of those that it holds, in their order"""
     axis: int
     """along which they are joined"""
+    by_head: bool = False
+    """whether they are joined in each attention head, with queries and keys in the order of pairs"""
 
 
 ATTENTION = ("query", "key", "value")
@@ -29,18 +35,27 @@ JOINTS = (
     Joint(".attn.c_attn.", ATTENTION, -1),
     Joint(".attn.Wqkv.", ATTENTION, 0),
     Joint(".mlp.Wi.", ("inner", "gate"), 0),
+    Joint(".qkv.", ATTENTION, 0, by_head=True),
+    Joint(".ffn.w12.", ("inner", "gate"), 0),
 )
-Place = tuple[slice, ...]  # where a tensor stands in the stored one
+Place = tuple[slice | np.ndarray, ...]  # where a tensor stands in the stored one
 
 
-def part_of(name: str, shape: tuple[int, ...]) -> dict[str, tuple[tuple[int, ...], Place]]:
-    """Return the tensors that a stored one holds, by name: shape and place.
+def part_of(name: str, shape: tuple[int, ...], heads: int) -> dict[str, tuple[tuple[int, ...], Place]]:
+    """Return the tensors that a stored one holds, by name: shape and place. heads: of the attention.
 
     A tensor of another kind, or that cannot be divided, holds itself only.
     """
     joint = next((joint for joint in JOINTS if joint.infix in name), None)
-    if joint is None or not shape or shape[joint.axis] % len(joint.parts):
+    unit = 0 if joint is None else len(joint.parts) * (2 * heads if joint.by_head else 1)
+    if joint is None or not shape or shape[joint.axis] % unit:
         return {name: (shape, ())}
+    if joint.by_head:
+        rows = _rows_by_head(shape[0], heads)
+        return {
+            name.replace(joint.infix, f"{joint.infix}{part}."): ((len(rows[part]), *shape[1:]), (rows[part],))
+            for part in joint.parts
+        }
     axis = joint.axis % len(shape)
     size = shape[axis] // len(joint.parts)
     part = (*shape[:axis], size, *shape[axis + 1 :])
@@ -54,8 +69,16 @@ def part_of(name: str, shape: tuple[int, ...]) -> dict[str, tuple[tuple[int, ...
     }
 
 
-def joined(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the tensors as they are stored."""
+def _rows_by_head(count: int, heads: int) -> dict[str, np.ndarray]:
+    """Return the rows of queries, keys and values among `count` that are joined in each head, in our order."""
+    rows = dict(zip(ATTENTION, np.arange(count).reshape(heads, 3, -1).swapaxes(0, 1), strict=True))  # [heads, H]
+    for part in ("query", "key"):
+        rows[part] = rows[part].reshape(heads, -1, 2).swapaxes(1, 2)  # all first components of pairs, then the second
+    return {part: of_part.reshape(-1) for part, of_part in rows.items()}
+
+
+def joined(tensors: Mapping[str, np.ndarray], heads: int) -> dict[str, np.ndarray]:
+    """Return the tensors as they are stored. heads: of the attention."""
     result: dict[str, np.ndarray] = {}
     for name, value in tensors.items():
         joint = next((joint for joint in JOINTS if joint.infix in name), None)
@@ -63,5 +86,8 @@ def joined(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
             result[name] = value
         elif (first := f"{joint.infix}{joint.parts[0]}.") in name:
             parts = [tensors[name.replace(first, f"{joint.infix}{part}.")] for part in joint.parts]
-            result[name.replace(first, joint.infix)] = np.concatenate(parts, axis=joint.axis)
+            value = np.concatenate(parts, axis=joint.axis)
+            if joint.by_head:
+                value = value[np.argsort(np.concatenate([*_rows_by_head(len(value), heads).values()]))]
+            result[name.replace(first, joint.infix)] = value
     return result

@@ -21,7 +21,7 @@ from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.heads import KINDS, REPLACED_TOKEN
 
-Form = Literal["ours", "google", "huggingface", "roberta", "distilbert", "electra", "modernbert"]
+Form = Literal["ours", "google", "huggingface", "roberta", "distilbert", "electra", "modernbert", "neobert"]
 FORMS: tuple[Form, ...] = ("ours", "google", "huggingface")  # in the order of the columns below
 Shape = tuple[int, ...]
 MAX_LISTED = 4  # names in a message
@@ -85,6 +85,7 @@ HEADS = (
     ("pooler/layer_norm", "", "bert.pooler.norm", "norm", "D"),  # of `head_transform`; BERT has no name for it
     ("masked_lm/transform", "cls/predictions/transform/dense", "cls.predictions.transform.dense", "dense", "DE"),
     ("masked_lm/layer_norm", "cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm", "norm", "E"),
+    ("masked_lm/words", "", "cls.predictions.words", "table", "VD"),  # if `masked_lm_head` is linear; BERT has no name
     ("masked_lm/bias", "cls/predictions/output_bias", "cls.predictions.bias", "vector", "V"),
     ("next_sentence", "cls/seq_relationship/output", "cls.seq_relationship", "output", "D2"),
     (f"{REPLACED_TOKEN}/transform", "", "discriminator_predictions.dense", "dense", "DD"),  # of ELECTRA
@@ -205,8 +206,11 @@ def heads(config: ModelConfig, classes: int) -> dict[str, list[Weight]]:
     weights: dict[str, list[Weight]] = {}
     if config.causal:
         return weights
+    linear = config.masked_lm_head == "linear"
+    absent = {"masked_lm/transform", "masked_lm/layer_norm"} if linear else {"masked_lm/words"}
+    absent |= set() if config.head_transform else {"pooler/layer_norm"}
     for row in HEADS:
-        if row[0] != "pooler/layer_norm" or config.head_transform:
+        if row[0] not in absent:
             weights.setdefault(row[0].split("/")[0], []).extend(_weights(row, config, classes))
     return weights
 

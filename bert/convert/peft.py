@@ -113,7 +113,7 @@ def _is_replaced(weight: Weight, tensors: dict[str, np.ndarray], family: Family,
 
 
 def _family(model: Model, where: Path) -> Family:
-    if model.config.causal or model.form == "modernbert":
+    if model.config.causal or model.form in ("modernbert", "neobert"):
         raise UsageError(
             f"{where}: peft's adapters are for the families of BERT, whose queries, keys and values are separate; use "
             "the merged model"
@@ -200,5 +200,5 @@ def write_model(model: Model, folder: Path) -> None:
         "base_model_name_or_path": None,
     }
     with files.atomic_write(folder / WEIGHTS, "wb") as stream:
-        stream.write(save(joined.joined(every), metadata={"format": "pt"}))
+        stream.write(save(joined.joined(every, model.config.num_attention_heads), metadata={"format": "pt"}))
     files.write_json(folder / CONFIG, settings)

@@ -72,10 +72,15 @@ class ModelConfig:
     head_transform: bool = False
     """heads of tasks, also those of tokens, read norm(act(x W)), with hidden_act, instead of a pooled output with
     pooler_act (ModernBERT)"""
+    masked_lm_head: Literal["tied", "linear"] = "tied"
+    """scores of the vocabulary: of norm(act(x W)) by the word embeddings, as published (tied), or of the states
+    themselves by a table of their own (linear; NeoBERT)"""
     embedding_size: Annotated[int, Range(0, 65_536)] = 0
     """width of the embeddings, which a dense layer makes that of the residual stream, as in ELECTRA; 0: hidden_size"""
+    norm: Literal["layer", "rms"] = "layer"
+    """layer norm, or RMSNorm (Zhang and Sennrich 2019): x / sqrt(mean of x^2) * gamma"""
     layer_norm_epsilon: Annotated[float, Range(1e-30, 1)] = 1e-12
-    """added to the variance in layer norms"""
+    """added to the variance in layer norms, or to the mean square in RMSNorm"""
     norm_placement: Literal["post", "pre"] = "post"
     """layer norm after each residual sum (post, as published) or before each sub-layer (pre, as in Megatron-LM)"""
     embedding_norm: bool = False
@@ -130,6 +135,10 @@ class ModelConfig:
             self.norm_placement == "pre" or not self.embedding_norm,
             "model.embedding_norm needs model.norm_placement pre; with post the embeddings are always normalised",
         )
+        _require(
+            self.norm == "layer" or (self.norm_placement == "pre" and not self.biases),
+            "model.norm rms needs model.norm_placement pre and model.biases false",
+        )
         if self.positions == "rotary":
             _require(
                 width // heads % 2 == 0, f"model.positions rotary needs an even width of heads, not {width // heads}"
@@ -138,6 +147,10 @@ class ModelConfig:
         _require(
             not self.causal or (self.positions == "learned" and not self.local_window),
             "a causal model needs model.positions learned and model.local_window 0",
+        )
+        _require(
+            not self.causal or self.masked_lm_head == "tied",
+            "a causal model has no head for masked words; leave model.masked_lm_head out",
         )
         published = self.norm_placement == "post" and not self.causal and self.position_initializer == "normal"
         _require(

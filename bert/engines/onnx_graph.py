@@ -26,7 +26,7 @@ from bert.heads import CHOICE, KINDS
 
 IR_VERSION = 10  # of the file format; newer ones are not read by servers of 2024
 LARGEST = 2_000_000_000  # bytes of weights in one file: protobuf ends at 2**31, names and nodes included
-REDUCED_BY_INPUT = 18  # first operator set in which ReduceMax takes its axes as an input
+REDUCED_BY_INPUT = 18  # first operator set in which ReduceMax and ReduceMean take their axes as an input
 MASKED = -10_000.0  # added to the scores of padding
 NARROW = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
 
@@ -126,10 +126,20 @@ class Graph:
         return self.node("Add", y, self.weight(f"{name}/bias")) if f"{name}/bias" in self.weights else y
 
     def norm(self, x: str, name: str) -> str:
-        """Return the layer norm of x over its last axis."""
+        """Return the layer norm of x over its last axis, or its RMSNorm."""
+        if self.config.norm == "rms":  # ONNX has it since operator set 23 only
+            square, epsilon = self.node("Mul", x, x), self.number(self.config.layer_norm_epsilon)
+            root = self.node("Sqrt", self.node("Add", self.mean(square), epsilon))
+            return self.node("Mul", self.node("Div", x, root), self.weight(f"{name}/layer_norm/gamma"))
         stored = [f"{name}/layer_norm/{part}" for part in ("gamma", "beta")]
         given = [self.weight(weight) for weight in stored if weight in self.weights]
         return self.node("LayerNormalization", x, *given, axis=-1, epsilon=self.config.layer_norm_epsilon)
+
+    def mean(self, x: str) -> str:
+        """Return the mean over the last axis of x, which keeps it with size 1."""
+        if self.opset < REDUCED_BY_INPUT:
+            return self.node("ReduceMean", x, axes=[-1], keepdims=1)
+        return self.node("ReduceMean", x, self.integers(-1), keepdims=1)
 
     def activated(self, x: str) -> str:
         """Return the activation of x. Raise InputError if it has no form in ONNX."""
@@ -303,8 +313,11 @@ class Graph:
                 name: self.node("Squeeze", x, self.integers(-1)) for name, x in zip(kind.logits, parts, strict=True)
             }
         if head == "masked_lm":
-            x = self.norm(self.activated(self.dense(hidden, "masked_lm/transform")), "masked_lm")
-            scores = self.product(x, "masked_lm/kernel", self.weights["embeddings/word"].T)
+            x, words = hidden, "masked_lm/words"
+            if self.config.masked_lm_head == "tied":
+                x, words = self.activated(self.dense(hidden, "masked_lm/transform")), "embeddings/word"
+                x = self.norm(x, "masked_lm")
+            scores = self.product(x, "masked_lm/kernel", self.weights[words].T)
             return {"logits": self.node("Add", scores, self.weight("masked_lm/bias"))}
         return {STATES: hidden} | ({SENTENCE: self.embedding(hidden, made)} if made else {})
 

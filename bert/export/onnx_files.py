@@ -181,7 +181,8 @@ def _write_for_others(exported: Exported, folder: Path) -> None:
     model = without_weights(run.path, exported.config, run.settings, exported.head)
     ids = huggingface.write_tokenizer(model, folder)
     try:
-        _ = model.family
+        if model.family.remote:
+            raise InputError(f"transformers has no {model.family.title}")
     except InputError as error:
         print(f"note: {folder}: no config.json, so that optimum does not load it: {error}", file=sys.stderr)
         return

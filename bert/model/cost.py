@@ -29,6 +29,8 @@ def parameters(model: ModelConfig, generator: ModelConfig | None = None) -> int:
 
 def _masked_lm(model: ModelConfig) -> int:
     biases, narrow = int(model.biases), model.embedding_width
+    if model.masked_lm_head == "linear":
+        return model.vocab_size * (model.hidden_size + 1)
     return (model.hidden_size + biases) * narrow + (1 + biases) * narrow + model.vocab_size
 
 
@@ -67,6 +69,7 @@ def local_parameters(model: ModelConfig, parts: int, generator: ModelConfig | No
     attention, mlp = 4 * width * width + 3 * biases * width, (2 * width + biases) * inner
     mlp += (width + biases) * inner if model.gated else 0
     words = model.vocab_size * (model.embedding_width + (not model.causal))  # and the bias of each word's score
+    words += model.vocab_size * model.hidden_size * (model.masked_lm_head == "linear")
     divided = model.num_hidden_layers * (attention + mlp) + words
     return parameters(model) - divided + -(-divided // parts)
 
@@ -166,7 +169,10 @@ def flops(
         return flops(model, sequence, 0) + detection + flops(generator, sequence, predictions, states)
     attention = 2 * sequence * 3 * width * width + 4 * sequence * sequence * width
     tokens = (layers - 1) * sequence + (sequence if states is None else states)
-    head = 2 * predictions * model.embedding_width * (model.vocab_size + (0 if model.causal else width))
+    if model.masked_lm_head == "linear":
+        head = 2 * predictions * width * model.vocab_size
+    else:
+        head = 2 * predictions * model.embedding_width * (model.vocab_size + (0 if model.causal else width))
     inner = (2 + model.gated) * model.intermediate_size
     narrow = model.embedding_width
     projection = 2 * sequence * narrow * width if narrow != width else 0

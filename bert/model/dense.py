@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert.core.config import ModelConfig
 from bert.model import fused_ops
 from bert.model.fused_ops import converted_product, copies, product
 from bert.model.initializers import Initializer
@@ -58,6 +59,27 @@ class LayerNorm(tf.Module):
     def __call__(self, x: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
         """Normalise x [M, D] to float32 [M, D], then apply dropout if `bits` are given."""
         return fused_ops.layer_norm(x, self.gamma, self.beta, *bits, epsilon=self.epsilon, rate=rate)
+
+
+class RMSNorm(tf.Module):
+    """Root mean square layer norm (Zhang and Sennrich 2019) over the last axis, without a bias."""
+
+    def __init__(self, init: Initializer, name: str, width: int, epsilon: float) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+        self.gamma = init.constant(f"{name}/gamma", 1.0, width)
+
+    def __call__(self, x: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
+        """Normalise x [M, D] to float32 [M, D], then apply dropout if `bits` are given."""
+        return fused_ops.rms_norm(x, self.gamma, *bits, epsilon=self.epsilon, rate=rate)
+
+
+def make_norm(init: Initializer, name: str, config: ModelConfig, width: int = 0) -> LayerNorm | RMSNorm:
+    """Make the norm of a part of the model, of this width or that of the residual stream."""
+    width, name = width or config.hidden_size, f"{name}/layer_norm"
+    if config.norm == "rms":
+        return RMSNorm(init, name, width, config.layer_norm_epsilon)
+    return LayerNorm(init, name, width, config.layer_norm_epsilon, config.biases)
 
 
 class Projection(NamedTuple):

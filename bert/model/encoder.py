@@ -6,7 +6,7 @@ layer's output is.
 
 Later encoders are choices of the configuration: rotary positions (rotary.py), layers whose attention is local, gated
 feed-forward layers, no biases, and a norm of the embeddings in place of the first attention's, as in ModernBERT (Warner
-et al. 2024).
+et al. 2024), or RMSNorm as in NeoBERT (Le Breton et al. 2025).
 
 Shapes: B batch, T tokens, D width, N heads, H head width, F feed-forward, V vocabulary, R rows that are computed.
 Between attention layers the residual stream is [B*T, D], so that every dense layer is one matrix product.
@@ -27,7 +27,7 @@ from bert.hardware import graphs
 from bert.model import fused_ops, traversal
 from bert.model.attention import attend, heads, merge, scale, split
 from bert.model.cache import Cache
-from bert.model.dense import Dense, LayerNorm, SubLayer, dense_product
+from bert.model.dense import Dense, LayerNorm, RMSNorm, SubLayer, dense_product, make_norm
 from bert.model.dropout import DropoutRng, apply_dropout
 from bert.model.fused_ops import add_bias, converted_product, product
 from bert.model.initializers import Initializer, relative_position_offsets
@@ -101,7 +101,7 @@ class Embeddings(tf.Module):
         self.position = positions("embeddings/position", config.max_position_embeddings, width) if learned else None
         self.segment = init.normal("embeddings/segment", segments, width) if segments else None
         normalised = config.norm_placement == "post" or config.embedding_norm
-        self.norm = _norm(init, "embeddings", config, width) if normalised else None
+        self.norm = make_norm(init, "embeddings", config, width) if normalised else None
         projected = width != config.hidden_size
         self.projection = Dense(init, "embeddings/projection", width, config.hidden_size) if projected else None
         self.rate, self.parts = config.hidden_dropout_prob, init.parts
@@ -240,9 +240,9 @@ class Layer(tf.Module):
         """normalised: whether its input is already, so that its attention needs no norm before it."""
         super().__init__()
         self.attention = Attention(init, f"{name}/attention", config)
-        self.attention_norm = None if normalised else _norm(init, f"{name}/attention", config)
+        self.attention_norm = None if normalised else make_norm(init, f"{name}/attention", config)
         self.mlp = FeedForward(init, f"{name}/mlp", config)
-        self.mlp_norm = _norm(init, f"{name}/mlp", config)
+        self.mlp_norm = make_norm(init, f"{name}/mlp", config)
         self.pre_norm, self.rate = config.norm_placement == "pre", config.hidden_dropout_prob
 
     def __call__(
@@ -276,7 +276,7 @@ class Layer(tf.Module):
         self,
         x: tf.Tensor,
         f: Attention | FeedForward,
-        norm: LayerNorm | None,
+        norm: LayerNorm | RMSNorm | None,
         mode: Mode,
         rows: tf.Tensor | None = None,
         **more: Any,
@@ -288,7 +288,7 @@ class Layer(tf.Module):
         bits = mode.dropout.bits(tf.shape(x), self.rate)
         if self.pre_norm:
             return fused_ops.add_dropout(x, *y, *bits, rate=self.rate)
-        assert norm, "a layer whose norms follow its sub-layers has two"
+        assert isinstance(norm, LayerNorm), "a layer whose norms follow its sub-layers has two layer norms"
         return fused_ops.add_dropout_norm(x, *y, norm.gamma, norm.beta, *bits, rate=self.rate, epsilon=norm.epsilon)
 
 
@@ -317,7 +317,7 @@ class Encoder(tf.Module):
         ]
         if config.position_initializer == "sinusoidal":
             self.layers[0].attention.attend_to_relative_positions(init, "layer_0/attention")
-        self.norm = _norm(init, "final", config) if config.norm_placement == "pre" else None
+        self.norm = make_norm(init, "final", config) if config.norm_placement == "pre" else None
 
     def adapt(self, lora: LoraConfig, seed: int, first_layer: int = 0) -> None:
         """Give the targets of all layers from `first_layer` on a low-rank update."""
@@ -400,10 +400,6 @@ def _beyond(tokens: tf.Tensor, window: int) -> tf.Tensor:
 
 def _rows(x: tf.Tensor, read: tf.Tensor | None) -> tf.Tensor:
     return x if read is None else lookup(x, read)
-
-
-def _norm(init: Initializer, name: str, config: ModelConfig, width: int = 0) -> LayerNorm:
-    return LayerNorm(init, f"{name}/layer_norm", width or config.hidden_size, config.layer_norm_epsilon, config.biases)
 
 
 def _residual_init(init: Initializer, config: ModelConfig) -> Initializer:

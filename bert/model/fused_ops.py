@@ -89,6 +89,13 @@ def layer_norm(
 
 
 @fused
+def rms_norm(x: tf.Tensor, gamma: tf.Tensor, *bits: tf.Tensor, epsilon: float, rate: float = 0.0) -> tf.Tensor:
+    """Return dropout(gamma * x / sqrt(mean of x^2 + epsilon)), x [M, D], gamma [D]; float32."""
+    mean = _row_sums(tf.square(x), 1.0 / x.shape[-1])[:, None]
+    return apply_dropout(x * (tf.math.rsqrt(mean + epsilon) * gamma), bits, rate)
+
+
+@fused
 def add_dropout(x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, *bits: tf.Tensor, rate: float) -> tf.Tensor:
     """Return x + dropout(y + bias): x [M, D] float32, product y [M, D] of any type, bias [D]; float32."""
     return _residual_sum(x, y, bias, bits, rate)

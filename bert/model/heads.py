@@ -13,7 +13,7 @@ from bert import heads
 from bert.core.activations import ACTIVATIONS, POOLINGS
 from bert.core.config import ModelConfig
 from bert.labels import Head
-from bert.model.dense import Dense, LayerNorm
+from bert.model.dense import Dense, LayerNorm, RMSNorm, make_norm
 from bert.model.dropout import apply_dropout
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.fused_ops import activation
@@ -37,9 +37,7 @@ class Pooler(tf.Module):
         init, width, transforms = Initializer(seed, config.initializer_range), config.hidden_size, config.head_transform
         self.dense = Dense(init, "pooler", width, width, config.biases or not transforms)
         self.activation = (ACTIVATIONS[config.hidden_act] if transforms else POOLINGS[config.pooler_act]).formula
-        self.norm: LayerNorm | None = None
-        if transforms:
-            self.norm = LayerNorm(init, "pooler/layer_norm", width, config.layer_norm_epsilon, config.biases)
+        self.norm: LayerNorm | RMSNorm | None = make_norm(init, "pooler", config) if transforms else None
         self.pooling = config.pooling
 
     def __call__(self, hidden: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:  # [B, T, D] -> [B, D]
@@ -55,6 +53,8 @@ class Pooler(tf.Module):
 class MaskedLM(tf.Module):
     """Scores of the vocabulary at the masked positions: dense, GELU, layer norm, word embeddings transposed.
 
+    With `masked_lm_head` linear they are the products of the states and a table of its own.
+
     The loss adds the bias, in float32, while it reads the products. If `vocab_multiple` rounds the number of scores up
     from V to U, the additional ones have no weights and a bias in `MASKED_LOGIT`. If the model is divided, V and U are
     the numbers of this device's entries.
@@ -64,20 +64,27 @@ class MaskedLM(tf.Module):
         """prefix: of the names of the variables."""
         super().__init__()
         init, name = Initializer(seed, config.initializer_range, parts), f"{prefix}masked_lm"
-        width = config.embedding_width
-        self.transform = Dense(init, f"{name}/transform", config.hidden_size, width, config.biases)
-        self.norm = LayerNorm(init, f"{name}/layer_norm", width, config.layer_norm_epsilon, config.biases)
-        self.activation = activation(config.hidden_act)
+        self.words: tf.Variable | None = None
+        if config.masked_lm_head == "linear":
+            self.words = init.normal(f"{name}/words", config.vocab_size, config.hidden_size)  # [V, D]
+        else:
+            self.transform = Dense(init, f"{name}/transform", config.hidden_size, config.embedding_width, config.biases)
+            self.norm = make_norm(init, name, config, config.embedding_width)
+            self.activation = activation(config.hidden_act)
         self.bias = init.constant(f"{name}/bias", 0.0, config.vocab_size)
         self.parts, self.vocab_size = parts, config.vocab_size
         self.padding = -self.bias.shape[0] % config.vocab_multiple
 
     def __call__(self, hidden: tf.Tensor, table: tf.Variable, dtype: tf.DType) -> tf.Tensor:
         """Return logits without their bias [M, U] in dtype, for hidden states [M, D] and word embeddings [V, E]."""
-        x = self.norm(tf.cast(self.activation(self.transform.product(hidden, dtype), self.transform.bias), tf.float32))
+        x, table = (hidden, self.words) if self.words is not None else (self._transformed(hidden, dtype), table)
         x = self.parts.copied(x, "masked_lm/input")
         words = tf.pad(tf.cast(table, dtype), [[0, self.padding], [0, 0]]) if self.padding else tf.cast(table, dtype)
         return tf.matmul(tf.cast(x, dtype), words, transpose_b=True)
+
+    def _transformed(self, hidden: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        y = self.activation(self.transform.product(hidden, dtype), self.transform.bias)
+        return self.norm(tf.cast(y, tf.float32))
 
     def biases(self) -> tf.Tensor:
         """Return the bias of each score [U]."""

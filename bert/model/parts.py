@@ -22,7 +22,7 @@ AXES = [  # the first pattern that is found in a variable's name decides; a vari
     (re.compile(r"mlp/(inner|gate)/(kernel|bias)$"), -1),
     (re.compile(r"mlp/outer/kernel$"), 0),
     (re.compile(r"^embeddings/word$"), 0),
-    (re.compile(r"^masked_lm/bias$"), 0),
+    (re.compile(r"^masked_lm/(bias|words)$"), 0),
 ]
 
 AllReduce = Callable[[tf.Tensor, str], tf.Tensor]

@@ -105,6 +105,16 @@ def test_new_words_keep_every_head(tmp_path, monkeypatch, module, head):
     assert new.keys() == old.keys() and new[f"{head.kind}/kernel"].tobytes() == old[f"{head.kind}/kernel"].tobytes()
 
 
+def test_new_words_have_rows_of_a_table_of_scores(tmp_path, monkeypatch):
+    config = dataclasses.replace(CONFIG, masked_lm_head="linear")
+    old = a_run(tmp_path / "run", config, PretrainingModel(config, 0), PIECES)
+    (tmp_path / "words.txt").write_text("hepatocyte\n")
+    assert run_adapt(monkeypatch, *command(tmp_path), "--unused", "false") == 0
+    new, rows = weights(tmp_path / "new")["masked_lm/words"], old["masked_lm/words"]
+    assert new.shape == (32, 20) and new[:31].tobytes() == rows.tobytes()
+    np.testing.assert_allclose(new[31], rows[[HEP, ATO, CYTE]].mean(axis=0), rtol=1e-6, atol=1e-8)
+
+
 def test_new_words_take_rows_without_an_entry(tmp_path, monkeypatch, capsys):
     old = a_run(tmp_path / "run", CONFIG, PretrainingModel(CONFIG, 0), PIECES)
     entries = load_vocab(tmp_path / "run/vocab.txt")

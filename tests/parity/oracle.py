@@ -21,9 +21,11 @@ detected(generator, discriminator, x.npz)  losses of ELECTRA's two models on one
 adapted(folder, adapter, settings, ...) LoRA by peft: logits, gradients, a step; the adapter
 with_adapter(folder, adapter, ...)      logits of a model with an adapter
 stable_steps(settings, given, found)    tensors after each of several updates by torch-optimi's StableAdamW
+neobert(code, class, folder, x.npz, y.npz)  last hidden states and logits by the code of github.com/chandar-lab/NeoBERT
 pseudo(folder, texts, l2r)              pseudo-log-likelihoods; l2r: the pieces of a word behind a token are masked, too
 """
 
+import importlib
 import importlib.util
 import json
 import sys
@@ -71,7 +73,8 @@ def saved(folder: str, copy: str) -> None:
 
 def tokens(folder: str, text: str) -> list[int]:
     """With the special tokens around them."""
-    ids: list[int] = transformers.AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)  # NeoBERT's folder has code
+    ids: list[int] = tokenizer(text)["input_ids"]
     return ids
 
 
@@ -155,6 +158,49 @@ def pseudo(folder: str, texts: list[str], l2r: bool) -> list[float]:
             total += float(logits.log_softmax(-1)[given["input_ids"][0, place]])
         sums.append(total)
     return sums
+
+
+def neobert(code: str, kind: str, folder: str, inputs: str, outputs: str) -> None:
+    """input_ids and attention_mask [B, T]; its module names packages that it needs for other things only."""
+    import types
+
+    from safetensors.torch import load_file
+
+    class SwiGLU(torch.nn.Module):
+        """xformers.ops.SwiGLU: silu(W1 x) * (W2 x), then W3; w12 has the rows of W1, then those of W2."""
+
+        def __init__(self, width: int, inner: int, outer: int, bias: bool) -> None:
+            super().__init__()
+            self.w12 = torch.nn.Linear(width, 2 * inner, bias=bias)
+            self.w3 = torch.nn.Linear(inner, outer, bias=bias)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            first, second = self.w12(x).chunk(2, dim=-1)
+            value: torch.Tensor = self.w3(torch.nn.functional.silu(first) * second)
+            return value
+
+    torch._dynamo.config.disable = True
+    package = types.ModuleType("published")
+    package.__path__ = [code]
+    operations: Any = types.ModuleType("xformers.ops")
+    operations.SwiGLU, operations.memory_efficient_attention = SwiGLU, None
+    datasets: Any = types.ModuleType("datasets")
+    datasets.Dataset = None
+    sys.modules |= {"published": package, "xformers": types.ModuleType("xformers"), "xformers.ops": operations}
+    sys.modules.setdefault("datasets", datasets)
+    model = importlib.import_module("published.model")
+    fields = json.loads((Path(folder) / "config.json").read_text())
+    config = model.NeoBERTConfig(**fields | {"flash_attention": False, "num_labels": 3})
+    network = getattr(model, kind)(config).eval()
+    network.load_state_dict(load_file(str(Path(folder) / "model.safetensors")))
+    with torch.no_grad(), np.load(inputs) as arrays:
+        ids, mask = (torch.from_numpy(arrays[name].astype(np.int64)) for name in ("input_ids", "attention_mask"))
+        found = network(ids, torch.where(mask == 1, 0.0, float("-inf")))
+    if kind == "NeoBERT":
+        found = {"hidden": found}
+    elif not isinstance(found, dict):
+        found = {"logits": found[0]}
+    np.savez(outputs, **{name: value.numpy() for name, value in found.items()})
 
 
 def adapted(folder: str, adapter: str, settings: dict[str, Any], inputs: str, outputs: str) -> None:
@@ -297,6 +343,7 @@ def detected(generator: str, discriminator: str, inputs: str) -> list[float]:
 
 if __name__ == "__main__":
     functions: tuple[Any, ...] = (run, make, saved, tokens, pair, tagged, classes, minilm, gpt2, continued)
-    functions += (stream, pseudo, embedded, denoised, retrieved, similar, detected, adapted, with_adapter, stable_steps)
+    functions += (stream, pseudo, embedded, denoised, retrieved, similar, detected, neobert)
+    functions += (adapted, with_adapter, stable_steps)
     jobs: dict[str, Any] = {function.__name__: function for function in functions}
     json.dump([jobs[name](*arguments) for name, *arguments in json.load(sys.stdin)], sys.stdout)

@@ -34,7 +34,7 @@ from squad.reader import Reader as SquadReader
 from tasks import evaluate, predict
 from tasks import model as tasks_model
 from tests.bert.export.served import CONFIG, HOSTILE, VOCAB
-from tests.bert.model.test_encoder import MODERN
+from tests.bert.model.test_encoder import MODERN, NEO
 from tests.conftest import ROOT
 from tests.serve import runs
 
@@ -111,6 +111,7 @@ def states(made: Encoder, name: EngineName, compute: Compute = "float32", **how:
         {"hidden_act": "relu", "type_vocab_size": 1, "num_hidden_layers": 1},
         {"hidden_act": "silu", "type_vocab_size": 0, "embedding_size": 12},
         MODERN,
+        NEO,
     ],
 )
 def test_hidden_states_are_those_of_tensorflow(changed: dict[str, Any]) -> None:

@@ -15,11 +15,11 @@ from bert.model.encoder import variables
 from bert.model.replaced_tokens import ReplacedTokensModel
 from bert.pretraining import PretrainingModel, WordTeacher
 from bert.recipes import RECIPES, SIZES
-from tests.bert.model.test_encoder import MODERN
+from tests.bert.model.test_encoder import MODERN, NEO
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"norm_placement": "pre"}, {"embedding_size": 12, "type_vocab_size": 0}, MODERN]
+    "changes", [{}, {"norm_placement": "pre"}, {"embedding_size": 12, "type_vocab_size": 0}, MODERN, NEO]
 )
 def test_parameters_are_those_of_the_model(changes: dict[str, Any], model_config: ModelConfig) -> None:
     model = dataclasses.replace(model_config, **changes)
@@ -180,6 +180,16 @@ def test_in_parts_a_rank_holds_its_share_of_what_is_divided() -> None:
     words = 4 * 15261 * 1024
     assert cost.update_bytes(model, 4, both) == pytest.approx(12 * held + words, abs=8)
     assert cost.state_bytes(model, 8, whole) == 16 * cost.parameters(model)
+
+
+def test_scores_by_a_table_of_their_own_are_counted_once_more(model_config: ModelConfig) -> None:
+    tied, own = (dataclasses.replace(model_config, masked_lm_head=head) for head in ("tied", "linear"))
+    width, words = model_config.hidden_size, model_config.vocab_size
+    transform = width * width + 3 * width  # with its bias and norm
+    assert cost.parameters(own) - cost.parameters(tied) == words * width - transform
+    assert cost.flops(tied, 13, 3) - cost.flops(own, 13, 3) == 6 * 3 * width * width
+    divided = [cost.parameters(one) - cost.local_parameters(one, 3) for one in (tied, own)]
+    assert divided[1] - divided[0] == pytest.approx(words * width * 2 / 3, abs=1)
 
 
 def test_ranks_that_hold_one_model_share_its_micro_batches() -> None:

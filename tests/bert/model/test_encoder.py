@@ -55,21 +55,35 @@ def rotated(x: np.ndarray, base: float, heads: int) -> np.ndarray:
     return np.stack([z.real, z.imag], 2).reshape(x.shape)
 
 
+def normalised(x: np.ndarray, name: str, w: dict[str, np.ndarray], config: ModelConfig) -> np.ndarray:
+    if config.norm == "rms":
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + config.layer_norm_epsilon) * w[f"{name}/gamma"]
+    mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + 1e-12) * w[f"{name}/gamma"] + w.get(f"{name}/beta", 0)
+
+
+def activated(x: np.ndarray, config: ModelConfig) -> np.ndarray:
+    if config.hidden_act == "silu":
+        return x / (1 + np.exp(-x))
+    return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
+
+
+def scored(x: np.ndarray, w: dict[str, np.ndarray], config: ModelConfig) -> np.ndarray:
+    """The scores of the vocabulary, of states."""
+    if config.masked_lm_head == "linear":
+        return x @ w["masked_lm/words"].T + w["masked_lm/bias"]
+    y = activated(x @ w["masked_lm/transform/kernel"] + w.get("masked_lm/transform/bias", 0), config)
+    return normalised(y, "masked_lm/layer_norm", w, config) @ w["embeddings/word"].T + w["masked_lm/bias"]
+
+
 def reference(
     w: dict[str, np.ndarray], config: ModelConfig, batch: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """BERT in float64 NumPy, one sequence, one head, one token at a time where that is clearer."""
-    erf = np.vectorize(math.erf)
-
-    def norm(x: np.ndarray, name: str) -> np.ndarray:
-        mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
-        return (x - mean) / np.sqrt(variance + 1e-12) * w[f"{name}/gamma"] + w.get(f"{name}/beta", 0)
+    norm = partial(normalised, w=w, config=config)
 
     def dense(x: np.ndarray, name: str) -> np.ndarray:
         return x @ w[f"{name}/kernel"] + w.get(f"{name}/bias", 0)
-
-    def gelu(x: np.ndarray) -> np.ndarray:
-        return x * (1 + erf(x / math.sqrt(2))) / 2
 
     def sub_layer(x: np.ndarray, f: Callable[[np.ndarray], np.ndarray], name: str) -> np.ndarray:
         if config.norm_placement == "post":
@@ -93,7 +107,7 @@ def reference(
         return dense(np.concatenate(heads, -1), f"{name}/output")
 
     def mlp(x: np.ndarray, name: str) -> np.ndarray:
-        inner = gelu(dense(x, f"{name}/inner"))
+        inner = activated(dense(x, f"{name}/inner"), config)
         return dense(inner * dense(x, f"{name}/gate") if config.gated else inner, f"{name}/outer")
 
     width = config.hidden_size // config.num_attention_heads
@@ -107,8 +121,7 @@ def reference(
             name = f"layer_{layer}/mlp"
             x = sub_layer(x, partial(mlp, name=name), f"{name}/layer_norm")
         x = norm(x, "final/layer_norm") if config.norm_placement == "pre" else x
-        masked = norm(gelu(dense(x[batch["masked_lm_positions"][i]], "masked_lm/transform")), "masked_lm/layer_norm")
-        words.append(masked @ w["embeddings/word"].T + w["masked_lm/bias"])
+        words.append(scored(x[batch["masked_lm_positions"][i]], w, config))
         following.append(dense(np.tanh(dense(x[0], "pooler")), "next_sentence"))
     return np.stack(words), np.stack(following)
 
@@ -132,6 +145,17 @@ MODERN: dict[str, Any] = {  # every choice of ModernBERT's, with windows and bas
     "local_rotary_base": 50.0,
     "type_vocab_size": 0,
 }
+NEO: dict[str, Any] = {  # every choice of NeoBERT's, with an epsilon of our own
+    "norm_placement": "pre",
+    "norm": "rms",
+    "layer_norm_epsilon": 0.1,
+    "masked_lm_head": "linear",
+    "biases": False,
+    "gated": True,
+    "hidden_act": "silu",
+    "positions": "rotary",
+    "type_vocab_size": 0,
+}
 
 
 @pytest.mark.parametrize(
@@ -140,9 +164,11 @@ MODERN: dict[str, Any] = {  # every choice of ModernBERT's, with windows and bas
         {},
         {"norm_placement": "pre"},
         MODERN,
+        NEO,
         {"gated": True, "positions": "rotary"},
         {"biases": False, "local_window": 2, "global_every": 1000},
         {"norm_placement": "pre", "embedding_norm": True},
+        {"norm_placement": "pre", "embedding_norm": True, "norm": "rms", "biases": False},
     ],
     ids=str,
 )
@@ -172,7 +198,11 @@ def test_a_single_row_of_segments_is_for_all_texts(model_config: ModelConfig) ->
     assert not np.array_equal(words, PretrainingModel(model_config, seed=3)(batch, Mode(tf.float32, QUIET))[0])
 
 
-def test_gradients_of_the_loss_are_finite_differences_of_the_equations(model_config: ModelConfig) -> None:
+@pytest.mark.parametrize("changes", [{}, NEO], ids=["published", "NeoBERT"])
+def test_gradients_of_the_loss_are_finite_differences_of_the_equations(
+    model_config: ModelConfig, changes: dict[str, Any]
+) -> None:
+    model_config = dataclasses.replace(model_config, **changes)
     task, batch, step = Pretraining(model_config, seed=3), batch_of(model_config), 1e-6
     scatter(task.module)
     trained = variables(task.module)
@@ -250,7 +280,7 @@ def test_loss_of_a_fresh_model_is_that_of_guessing(model_config: ModelConfig) ->
     assert float(measures["nsp"].loss / weights["nsp"]) == pytest.approx(math.log(2), abs=0.05)
 
 
-@pytest.mark.parametrize("changes", [{}, MODERN], ids=["published", "modern"])
+@pytest.mark.parametrize("changes", [{}, MODERN, NEO], ids=["published", "modern", "NeoBERT"])
 def test_instances_that_share_a_row_are_computed_as_if_each_had_its_own(
     model_config: ModelConfig, changes: dict[str, Any]
 ) -> None:

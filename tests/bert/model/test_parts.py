@@ -19,7 +19,7 @@ from bert.model.losses import divided_classification
 from bert.model.parts import WHOLE, Parts, axis_of, share
 from bert.pretraining import Pretraining
 from bert.text.sampler import Batch
-from tests.bert.model.test_encoder import MODERN
+from tests.bert.model.test_encoder import MODERN, NEO
 from tests.bert.training.ranks import Ranks, as_ranks
 from tests.training import VOCAB, instance
 
@@ -109,8 +109,9 @@ def in_parts(count: int, work: Callable[[Parts], T]) -> tuple[list[T], list[str]
         pytest.param(2, {"recompute_activations": True}, marks=pytest.mark.slow),
         pytest.param(2, CAUSAL, marks=pytest.mark.slow),
         pytest.param(2, MODERN, marks=pytest.mark.slow),
+        pytest.param(2, NEO, marks=pytest.mark.slow),
     ],
-    ids=["2 parts", "4 parts, pre-norm", "2 parts, recomputed", "2 parts, causal", "2 parts, modern"],
+    ids=["2 parts", "4 parts, pre-norm", "2 parts, recomputed", "2 parts, causal", "2 parts, modern", "2 parts, neo"],
 )
 def test_losses_and_gradients_are_those_of_the_whole_model(
     count: int, changes: dict[str, object], divisible: ModelConfig, monkeypatch: pytest.MonkeyPatch
