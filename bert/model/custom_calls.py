@@ -1,7 +1,7 @@
 """Custom calls of XLA in TensorFlow's graphs, which have layouts.
 
-TensorFlow's own operation for custom calls has none. XlaCallModule takes StableHLO text, which has them; XLA inlines it.
-Only a function that XLA compiles can contain such a call, and its shapes must be known while it is traced.
+TensorFlow's own operation for custom calls has none. XlaCallModule takes StableHLO text, which has them; XLA inlines
+that. Only a function that XLA compiles can contain such a call, and its shapes must be known while it is traced.
 """
 
 import struct

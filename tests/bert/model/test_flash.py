@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert.core.config import ModelConfig, PrecisionConfig
 from bert.core.errors import UsageError
 from bert.model import cost, dropout, flash, fused_ops, triton_ir
-from bert.model.attention import attend, scale
+from bert.model.attention import scale
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.model.triton_ir import Kernel
@@ -59,26 +59,29 @@ def plain_dropout_attention(
 
 
 def masks(tokens: int) -> list[np.ndarray]:
-    """Of padding, and of packed rows."""
+    """Of padding, of packed rows, and none."""
     free = np.random.default_rng(7).random((B, 1, tokens, tokens)) < 0.7
     free[..., 0] = True
-    return [np.where(some, 0, -1e4) for some in (free[:, :, :1], free)]
+    return [np.where(some, 0, -1e4) for some in (free[:, :, :1], free, np.ones([1, 1, 1, tokens], bool))]
 
 
 @pytest.mark.parametrize(
-    ("which", "dtype", "precision", "rate"),
-    [(0, tf.bfloat16, 2**-7, 0.1), (1, tf.float16, 2**-9, 0.1), (0, tf.float16, 2**-9, 0.0)],
+    ("tokens", "which", "dtype", "precision", "rate"),
+    [(48, 0, tf.bfloat16, 2**-7, 0.1), (96, 1, tf.float16, 2**-9, 0.1), (48, 2, tf.float16, 2**-9, 0.0)],
 )
 def test_the_kernels_compute_attention_with_the_masks_of_the_plain_path(
-    which: int, dtype: tf.DType, precision: float, rate: float, monkeypatch: pytest.MonkeyPatch
+    tokens: int, which: int, dtype: tf.DType, precision: float, rate: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With tiles of equal and of different sizes, several of each."""
     monkeypatch.setattr(triton_ir, "call", executed)
-    mask = masks(T)[which]
-    numbers = np.random.default_rng(6).normal(0, 1, (4, B, N, T, H))
+    for name, sizes in (("FORWARD", (32, 16)), ("BY_QUERIES", (16, 32)), ("BY_KEYS", (32, 16))):
+        monkeypatch.setattr(flash, name, (*sizes, 4, 3))
+    mask = masks(tokens)[which]
+    numbers = np.random.default_rng(6).normal(0, 1, (4, B, N, tokens, H))
     q, k, v, upstream = (tf.cast(x, dtype) for x in numbers * [[[[[scale(H)]]]], *[[[[[1.0]]]]] * 3])
-    shape = tf.constant([B, N, T, T])
+    shape = tf.constant([B, N, tokens, tokens])
     (each,) = DropoutRng(SEED).bits(shape, 0.1)
-    kept = each.numpy() >= 26 if rate else np.ones([B, N, T, T], bool)
+    kept = each.numpy() >= 26 if rate else np.ones(shape, bool)
     with tf.GradientTape() as tape:
         tape.watch([q, k, v])
         swapped = [tf.transpose(x, [0, 2, 1, 3]) for x in (q, k, v)]
@@ -86,9 +89,8 @@ def test_the_kernels_compute_attention_with_the_masks_of_the_plain_path(
         output = flash.attend(*swapped, tf.constant(mask, tf.float32), *bits, rate=rate, factor=0.5)
         output = tf.transpose(output, [0, 2, 1, 3])
     found = [output, *tape.gradient(output, [q, k, v], upstream)]
-    exact = plain_dropout_attention(
-        *(x.numpy().astype(float) for x in (q, k, v)), mask, upstream.numpy().astype(float), kept, rate
-    )
+    wide = [x.numpy().astype(float) for x in (q, k, v, upstream)]
+    exact = plain_dropout_attention(*wide[:3], mask, wide[3], kept, rate)
     for x, y in zip(found, exact, strict=True):
         np.testing.assert_allclose(x.numpy().astype(float), y, atol=precision * np.abs(y).max())
 
