@@ -57,6 +57,12 @@ def execute(text: str, grid: Sequence[int], arrays: Sequence[np.ndarray]) -> Non
         _Program(place, dict(pointers)).run(lines[2:-2])
 
 
+def _groups(pattern: str, text: str) -> Sequence[str]:
+    match = re.fullmatch(pattern, text)
+    assert match, text
+    return match.groups()
+
+
 class _Program:
     def __init__(self, place: Sequence[int], values: dict[str, Any]) -> None:
         self.place, self.values = place, values
@@ -86,9 +92,9 @@ class _Program:
         return re.findall(r"%\w+(?:#\d+)?", text)
 
     def _loop(self, line: str, body: list[str]) -> None:
-        name, place, first, last, step, pairs = re.fullmatch(
+        name, place, first, last, step, pairs = _groups(
             r"(%\d+):\d+ = scf\.for (%\d+) = (%\d+) to (%\d+) step (%\d+) iter_args\((.*)\) -> .* : i32 \{", line
-        ).groups()
+        )
         carried, initial = self._names(pairs)[::2], self._names(pairs)[1::2]
         values = [self.values[one] for one in initial]
         for number in range(*(int(self.values[bound]) for bound in (first, last, step))):
@@ -97,8 +103,8 @@ class _Program:
         self.values |= {f"{name}#{number}": value for number, value in enumerate(values)}
 
     def _reduce(self, lines: list[str]) -> None:
-        name, source = re.fullmatch(r'(%\d+) = "tt\.reduce"\((%\S+)\) <\{axis = 1 : i32\}> \(\{', lines[0]).groups()
-        operation = re.match(r"%\d+ = (\S+) ", lines[2])[1]
+        name, source = _groups(r'(%\d+) = "tt\.reduce"\((%\S+)\) <\{axis = 1 : i32\}> \(\{', lines[0])
+        (operation,) = _groups(r"%\d+ = (\S+) .*", lines[2])
         self._set(name, REDUCED[operation].reduce(self.values[source], axis=1), lines[4].split(" -> ")[1])
 
     def _set(self, name: str, value: Any, kind: str) -> None:
@@ -146,13 +152,13 @@ class _Program:
         sizes = tuple(map(int, re.findall(r"(\d+)x", kind)))
         dtype = DTYPES.get(kind.removesuffix(">").split("x")[-1].split("<")[-1])
         if operation == "arith.constant":
-            (literal,) = re.fullmatch(r"arith\.constant (?:dense<)?([^>]+)>?", body).groups()
+            (literal,) = _groups(r"arith\.constant (?:dense<)?([^>]+)>?", body)
             bits = literal.startswith("0x")
             return np.full(sizes, np.uint32(int(literal, 16)).view(np.float32) if bits else int(literal), dtype)
         if operation == "tt.get_program_id":
             return np.int32(self.place["xyz".index(body[-1])])
         if operation == "tt.make_range":
-            first, last = int(re.search(r"start = (\d+)", body)[1]), int(re.search(r"end = (\d+)", body)[1])
+            last, first = map(int, _groups(r".*end = (\d+) : i32, start = (\d+) : i32\}", body))
             return np.arange(first, last, dtype=np.int32)
         if operation in BINARY:
             return BINARY[operation](*operands)
@@ -165,6 +171,6 @@ class _Program:
             spread = lambda y: np.broadcast_to(y, sizes)  # noqa: E731
             return Pointers(x.array, spread(x.places)) if isinstance(x, Pointers) else spread(x)
         if operation == "tt.expand_dims":
-            return np.expand_dims(x, int(re.search(r"axis = (\d)", body)[1]))
+            return np.expand_dims(x, int(*_groups(r".*axis = (\d) : i32\}", body)))
         assert operation == "tt.trans", operation
         return x.T
