@@ -89,8 +89,8 @@ def test_the_kernels_compute_attention_with_the_masks_of_the_plain_path(
         output = flash.attend(*swapped, tf.constant(mask, tf.float32), *bits, rate=rate, factor=0.5)
         output = tf.transpose(output, [0, 2, 1, 3])
     found = [output, *tape.gradient(output, [q, k, v], upstream)]
-    wide = [x.numpy().astype(float) for x in (q, k, v, upstream)]
-    exact = plain_dropout_attention(*wide[:3], mask, wide[3], kept, rate)
+    wide_q, wide_k, wide_v, rise = (x.numpy().astype(float) for x in (q, k, v, upstream))
+    exact = plain_dropout_attention(wide_q, wide_k, wide_v, mask, rise, kept, rate)
     for x, y in zip(found, exact, strict=True):
         np.testing.assert_allclose(x.numpy().astype(float), y, atol=precision * np.abs(y).max())
 
