@@ -23,6 +23,8 @@ MOVES = {"bitcast", "broadcast", "concatenate", "copy", "pad", "reshape", "rever
 READS_PART = {"dynamic-slice", "gather", "slice"}  # of their first operand
 WRITES_PART = {"dynamic-update-slice": 1, "scatter": 2}  # into their first operand; which operand is written
 FACTOR_TYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
+# Products of [T, H] and [T, T] matrices in our own kernels; those of gradients compute scores and dw again.
+OWN_KERNELS = {"attention_forward": 2, "attention_by_queries": 3, "attention_by_keys": 4}
 WORKSPACE = {"s8", "u8"}  # types of the room that a library's call gets to work in, its last result
 
 
@@ -200,6 +202,8 @@ def _custom_call(computation: Computation, instruction: Instruction) -> Kernel:
         results = results[:-1]
     moved = sum(operand.bytes for operand in operands) + sum(array.bytes for array in results)
     kernel = Kernel(kind=target, result=_shown(results), bytes=moved, target=target)
+    if target == "__gpu$xla.gpu.triton":
+        return _own_kernel(kernel, computation, instruction)
     config = instruction.backend_config
     if "gemm_backend_config" in config:
         left, right = (computation.operand(instruction, number).arrays[0] for number in (0, 1))
@@ -220,6 +224,16 @@ def _custom_call(computation: Computation, instruction: Instruction) -> Kernel:
         flops = products * 2.0 * batch * heads * tokens * tokens * width
         return replace(kernel, kind="attention, cuDNN", flops=flops, factors=FACTOR_TYPES[query.dtype])
     return kernel
+
+
+def _own_kernel(kernel: Kernel, computation: Computation, instruction: Instruction) -> Kernel:
+    """Return a kernel of `bert/model/flash.py`; its configuration is a dictionary of MLIR, not JSON."""
+    named = re.search(r' name = "(\w+)"', instruction.attributes)
+    assert named and named[1] in OWN_KERNELS, instruction.attributes[:200]
+    query = computation.operand(instruction, 0).arrays[0]
+    batch, tokens, heads, width = query.sizes
+    flops = OWN_KERNELS[named[1]] * 2.0 * batch * heads * tokens * tokens * width
+    return replace(kernel, kind="attention, Triton", flops=flops, factors=FACTOR_TYPES[query.dtype])
 
 
 def _types(left: Array, right: Array, result: Array) -> str:

@@ -33,7 +33,9 @@ class Program:
     """rows into which the sequences are packed; 0: not packed"""
     compute: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     fused: bool = False
-    """attention by cuDNN, which is without dropout on attention weights"""
+    """attention without its weights in memory"""
+    dropped: bool = True
+    """dropout on attention weights; without it fused attention is cuDNN's"""
     recompute: bool = False
     """activations are recomputed in the backward pass"""
     optimizer: Literal["adamw", "lamb"] = "lamb"
@@ -45,7 +47,7 @@ class Program:
 
     def model(self) -> ModelConfig:
         """The architecture."""
-        changes: dict[str, Any] = {"attention_probs_dropout_prob": 0.0} if self.fused else {}
+        changes: dict[str, Any] = {} if self.dropped else {"attention_probs_dropout_prob": 0.0}
         return replace(
             SIZES[self.size],
             vocab_size=VOCABULARY,
@@ -71,9 +73,11 @@ def _pretraining(size: str, tokens: int, batch: int) -> dict[str, Program]:
     plain = Program(kind="pretrain", size=size, tokens=tokens, batch=batch)
     return {
         f"{size}_{tokens}": plain,
-        f"{size}_{tokens}_fused": replace(plain, fused=True),
+        f"{size}_{tokens}_fused": replace(plain, fused=True, dropped=False),
+        f"{size}_{tokens}_flash": replace(plain, fused=True),
         f"{size}_{tokens}_recompute": replace(plain, recompute=True),
         f"{size}_{tokens}_packed": replace(plain, batch=2 * batch, rows=batch),
+        f"{size}_{tokens}_packed_flash": replace(plain, batch=2 * batch, rows=batch, fused=True),
         f"{size}_{tokens}_float16": replace(plain, compute="float16"),
     }
 
@@ -95,5 +99,6 @@ PROGRAMS: dict[str, Program] = {
 
 TINY: dict[str, Program] = {  # compiled in seconds, for tests; only when it is asked for by name
     "tiny_128": Program(kind="pretrain", size="tiny", tokens=128, batch=3),
-    "tiny_128_fused": Program(kind="pretrain", size="tiny", tokens=128, batch=3, fused=True),
+    "tiny_128_fused": Program(kind="pretrain", size="tiny", tokens=128, batch=3, fused=True, dropped=False),
+    "tiny_128_flash": Program(kind="pretrain", size="tiny", tokens=128, batch=3, fused=True),
 }

@@ -13,6 +13,7 @@ MINUTE = 60.0
 MICRO_BATCHES = 4  # of an update
 UNDROPPED = ("--model.attention_probs_dropout_prob", "0")
 FUSED = (*UNDROPPED, "--model.fused_attention", "true")
+FLASH = ("--model.fused_attention", "true")  # with dropout: kernels of bert/model/flash.py
 NO_DROPOUT = (*UNDROPPED, "--model.hidden_dropout_prob", "0")
 FREE = ("--run.deterministic", "false")
 # Deterministic kernels, of which XLA chooses the fastest by timing them; its own flag for bits chooses without timing.
@@ -84,12 +85,15 @@ class Day:
             ("losses_cpu", "float32", False, None),
             ("losses_float32", "float32", True, 1e-4),
             ("losses_bfloat16", "bfloat16", True, 2e-3),
+            ("losses_flash", "bfloat16", True, 2e-3),
         ):
             device = ("--run.device", "cpu") if tolerance is None else ()
+            flash = FLASH if name == "losses_flash" else ()
             flags = ("--run.steps", "20", "--optimizer.warmup_steps", "0", "--optimizer.learning_rate", "1e-4", *device)
             yield self._small(
                 name,
-                f"losses of 20 updates, {compute}",
+                f"losses of 20 updates, {compute}{', fused attention with dropout' * bool(flash)}",
+                *flash,
                 *(*flags, "--precision.compute", compute, "--precision.xla", str(xla).lower()),
                 prepared=tolerance is None,
                 like="losses_cpu" if tolerance else "",
@@ -98,6 +102,7 @@ class Day:
             )
 
     def _steps(self) -> Iterator[Item]:
+        yield self._step("phase2_flash", "phase 2, fused attention with dropout", 2, *FLASH)
         yield self._step("phase2_fused", "phase 2, cuDNN's attention, no dropout on attention", 2, *FUSED)
         for each in ("16", "8"):  # one micro-batch is a program of its own, two are a loop
             flags = ("--run.steps", "6", "--batch.per_device", each, "--precision.compute", "bfloat16", *FUSED)
@@ -105,11 +110,11 @@ class Day:
             yield self._small(name, what, *flags, "--precision.xla", "true")
         yield self._step("phase1", "phase 1", 1)
         yield self._step("phase2", "phase 2", 2)
+        yield self._step("phase1_flash", "phase 1, fused attention with dropout", 1, *FLASH)
         yield self._step("phase2_undropped", "phase 2, no dropout on attention", 2, *UNDROPPED)
         yield self._step("phase1_undropped", "phase 1, no dropout on attention", 1, *UNDROPPED)
         yield self._step("phase1_fused", "the same, cuDNN's attention", 1, *FUSED)
         yield self._step("phase1_no_dropout", "phase 1, no dropout at all", 1, *NO_DROPOUT)
-        yield self._step("phase2_no_dropout", "phase 2, no dropout at all", 2, *NO_DROPOUT)
         for name, what, flag in (
             ("excess", "XLA keeps float32 where it likes", "--xla_allow_excess_precision=true"),
             ("cublaslt", "products by cuBLASLt", "--xla_gpu_enable_cublaslt=true"),
@@ -145,8 +150,6 @@ class Day:
         yield self._step("phase1_float16", "phase 1, float16", 1, "--precision.compute", "float16")
         recomputed = ("--model.recompute_activations", "true")
         yield self._step("phase2_recomputed", "phase 2, activations computed again", 2, *recomputed)
-        for compute in ("tf32", "float32"):
-            yield self._step(f"phase1_{compute}", f"phase 1, {compute}", 1, "--precision.compute", compute, share=2)
 
     def _run(self, name: str, what: str, phase: int, recipe: str, *flags: str, **more: Any) -> Item:
         small = ("--smoke",) if self.rehearse else ()
@@ -156,9 +159,9 @@ class Day:
             name=name, what=what, words=("bert.pretrain", recipe, *small, *places, *every, *flags), **more
         )
 
-    def _step(self, name: str, what: str, phase: int, *flags: str, share: int = 1, **more: Any) -> Item:
-        """Return a run of BERT-Large; share: into how many parts its micro-batches are divided, to fit into memory."""
-        sequences = -(-self.phases[phase - 1].sequences // share)
+    def _step(self, name: str, what: str, phase: int, *flags: str, **more: Any) -> Item:
+        """Return a run of BERT-Large."""
+        sequences = self.phases[phase - 1].sequences
         batch = ("--batch.per_device", str(sequences), "--batch.total", str(sequences * MICRO_BATCHES))
         run = ("--run.steps", str(self.updates), "--init.checkpoint", "none", *batch)
         precision = () if "--precision.compute" in flags else ("--precision.compute", "bfloat16")

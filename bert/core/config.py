@@ -121,7 +121,8 @@ class ModelConfig:
     recompute_activations: bool = field(default=False, metadata=MAY_CHANGE)
     """keep only each layer's input for the backward pass and compute the rest again: less memory, more time"""
     fused_attention: bool = False
-    """use cuDNN's attention, on an NVIDIA GPU; needs precision.xla, 16 bits, and no dropout on attention weights"""
+    """compute attention on an NVIDIA GPU without its weights in memory: by cuDNN where nothing is dropped on them, or
+    else by kernels of this project, which have not run on a GPU yet; needs precision.xla and 16 bits"""
 
     def __post_init__(self) -> None:
         ranges.check(self, "model.")
@@ -129,8 +130,6 @@ class ModelConfig:
         _require(
             width % heads == 0, f"model.hidden_size {width} is not a multiple of model.num_attention_heads {heads}"
         )
-        plain = not self.fused_attention or self.attention_probs_dropout_prob == 0
-        _require(plain, "model.fused_attention has no dropout; give --model.attention_probs_dropout_prob 0")
         _require(
             self.norm_placement == "pre" or not self.embedding_norm,
             "model.embedding_norm needs model.norm_placement pre; with post the embeddings are always normalised",

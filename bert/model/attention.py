@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from bert.model import cudnn, fused_ops
+from bert.model import cudnn, flash, fused_ops
 
 SCORE_SCALE = 0.5  # part of 1 / sqrt(H) that multiplies the scores: a power of two, which rounds nothing
 
@@ -47,11 +47,14 @@ def attend(
     """Return the attention of q (times `scale`), k and v [B, N, T, H], all of one type, as [B, N, T, H] in that type.
 
     mask [B, 1, 1 or T, T], float32, is added to the scores; it has no gradient. bits: of `DropoutRng.bits` for
-    [B, N, T, T], or none. fused: by cuDNN, which takes no bits.
+    [B, N, T, T], or none. fused: without the weights in memory, by cuDNN if the rate is 0, or else by our own kernels;
+    bits are then those of `DropoutRng.packed`.
     """
     if fused:
         q, k, v = map(_exchange_heads_and_tokens, (q, k, v))
-        return _exchange_heads_and_tokens(cudnn.attend(q, k, v, mask, SCORE_SCALE))
+        if rate == 0:
+            return _exchange_heads_and_tokens(cudnn.attend(q, k, v, mask, SCORE_SCALE))
+        return _exchange_heads_and_tokens(flash.attend(q, k, v, mask, *bits, rate=rate, factor=SCORE_SCALE))
 
     @tf.custom_gradient
     def differentiable(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tuple[tf.Tensor, Callable[..., list[tf.Tensor]]]:

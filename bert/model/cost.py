@@ -216,13 +216,14 @@ def activations(
     tokens = (rows or config.batch.per_device) * sequence
     last = tokens if model.causal or not predictions else config.batch.per_device * states_read(predictions)
     past = (layers - 1) * tokens + last  # tokens of all layers after their attention
-    heads, fused = model.num_attention_heads, model.fused_attention
+    heads, fused, rate = model.num_attention_heads, model.fused_attention, model.attention_probs_dropout_prob
     pairs = 0 if fused else layers * tokens * heads * sequence  # attention weights of all layers
     vocabulary = model.vocab_size + -model.vocab_size % model.vocab_multiple
     kernels = layers * (4 * width * width + (2 + model.gated) * width * inner) + vocabulary * width
-    # One byte per attention weight and per element of the output of each of the two sub-layers. XLA stores these
-    # also for a layer that is recomputed.
-    bits = pairs * (model.attention_probs_dropout_prob > 0) + 2 * past * width * (model.hidden_dropout_prob > 0)
+    # One byte per attention weight, or one bit if attention is fused, and one byte per element of the output of each
+    # of the two sub-layers. XLA stores these also for a layer that is recomputed.
+    of_weights = layers * tokens * heads * sequence // 8 if fused else pairs
+    bits = of_weights * (rate > 0) + 2 * past * width * (model.hidden_dropout_prob > 0)
     scores = 2 * config.batch.per_device * predictions * vocabulary * 4  # and their gradient, in float32
     if model.causal:  # of a chunk, and the gradients by the word embeddings and by the last states
         scores = min(scores, 2 * CHUNK_BYTES) + vocabulary * width * 4 + tokens * width * 4
@@ -248,9 +249,10 @@ def activations(
             "inputs of the layers": layers * tokens * width * 4,  # float32
             "a recomputed layer, or vocabulary logits": max(layer, scores),
         }
-    # Weights before and after dropout; with cuDNN's attention float32 sums of rows, and one mask for all layers.
-    copies = 2 if model.attention_probs_dropout_prob > 0 or cpu else 1
-    weights = layers * tokens * heads * 4 + tokens * sequence * size if fused else copies * pairs * size
+    # Weights before and after dropout; with fused attention float32 sums of rows, and cuDNN's one mask for all layers.
+    copies = 2 if rate > 0 or cpu else 1
+    fused_weights = layers * tokens * heads * 4 + tokens * sequence * size * (rate == 0)
+    weights = fused_weights if fused else copies * pairs * size
     return common | {
         "residual stream": 2 * past * width * stream,
         # Queries, keys, values and context; unless fused, a copy of the context with the heads side by side.

@@ -7,10 +7,11 @@ multiples of 8 up to 128, and T is even.
 
 Queries, keys and values lie in memory as the dense layers write them, [B, T, N, H]; so do the result and all gradients.
 No head is transposed. XLA numbers the axes of the results as [B, N, T, H], so their layout says that N varies faster
-than T. TensorFlow's operation for custom calls has no layouts; StableHLO text, inlined by XlaCallModule, has them.
+than T.
 
 There is no dropout. cuDNN draws its random numbers from a seed that is a constant of the compiled program and from a
-count of calls. Neither a resumed run nor recomputed activations could get the same masks a second time.
+count of calls. Neither a resumed run nor recomputed activations could get the same masks a second time. With dropout
+the kernels of flash.py are used.
 
 Shapes as in attention.py.
 """
@@ -20,12 +21,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from bert.model import custom_calls
+from bert.model.custom_calls import layout, listed, row_major, tensor_type
 
 FORWARD, BACKWARD = "__cudnn$fmhaScaleBiasSoftmax", "__cudnn$fmhaScaleBiasSoftmaxBackward"
 ELEMENTS = {tf.bfloat16: "BF16", tf.float16: "F16"}
-TYPES = {tf.bfloat16: "bf16", tf.float16: "f16", tf.float32: "f32", tf.uint8: "ui8"}  # in StableHLO
-MODULE_VERSION = 9  # of XlaCallModule's attributes: the oldest that both TensorFlow 2.17 and 2.21 accept
 BTNH_LAYOUT = [3, 1, 2, 0]  # axes of [B, N, T, H], fastest first, for data that lies in memory as [B, T, N, H]
 ROWS, SCORES = ("0", "2"), ("0", "1")  # the batch axes, B and N, of [B, T, N, H] and of [B, N, T, T]
 
@@ -65,60 +66,34 @@ def attend(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor, factor: fl
 
 def _call(target: str, operands: Sequence[tf.Tensor], config: dict[str, Any], like: Sequence[Any]) -> list[tf.Tensor]:
     """Call `target`; the results have the types and shapes of `like`."""
-    return gen_xla_ops.xla_call_module(
-        args=operands,
-        version=MODULE_VERSION,
-        module=_module(target, operands, config, like),
-        platforms=["CUDA"],
-        Tout=[x.dtype for x in like],
-        Sout=[x.shape for x in like],
-        dim_args_spec=[],
-        function_list=[],
-        has_token_input_output=False,
-        disabled_checks=["platform"],
-    )
+    return custom_calls.run(_module(target, operands, config, like), operands, like)
 
 
 def _module(target: str, operands: Sequence[tf.Tensor], config: dict[str, Any], like: Sequence[Any]) -> str:
     """Return the StableHLO of a function with one custom call, without the scratch memory among the call's results."""
-    operand_types = [_type(x.dtype, x.shape) for x in operands]
-    result_types = [_type(x.dtype, x.shape) for x in like]
-    call_types = [_type(x.dtype, [x.shape[axis] for axis in _swapped(x.shape)]) for x in like]
-    operand_layouts = [_layout(list(range(x.shape.rank))[::-1]) for x in operands]
-    result_layouts = [_layout(BTNH_LAYOUT if x.shape.rank == 4 else list(range(x.shape.rank))[::-1]) for x in like]
-    result_layouts.append(_layout([0]))  # of the scratch memory
-    escaped = json.dumps(config).replace('"', "\\22")
+    operand_types = [tensor_type(x.dtype, x.shape) for x in operands]
+    result_types = [tensor_type(x.dtype, x.shape) for x in like]
+    call_types = [tensor_type(x.dtype, [x.shape[axis] for axis in _swapped(x.shape)]) for x in like]
+    operand_layouts = [row_major(x.shape.rank) for x in operands]
+    result_layouts = [layout(BTNH_LAYOUT) if x.shape.rank == 4 else row_major(x.shape.rank) for x in like]
+    result_layouts.append(layout([0]))  # of the scratch memory
     lines = [
-        f"%all:{len(like) + 1} = stablehlo.custom_call @{json.dumps(target)}({_listed('%in', len(operand_types))}) {{",
-        f'backend_config = "{escaped}", api_version = 2 : i32,',
+        f"%all:{len(like) + 1} = stablehlo.custom_call @{json.dumps(target)}({listed('%in', len(operand_types))}) {{",
+        f'backend_config = "{custom_calls.escaped(json.dumps(config))}", api_version = 2 : i32,',
         f"operand_layouts = [{', '.join(operand_layouts)}], result_layouts = [{', '.join(result_layouts)}]",
-        f"}} : ({', '.join(operand_types)}) -> ({', '.join([*call_types, _type(tf.uint8, [0])])})",
+        f"}} : ({', '.join(operand_types)}) -> ({', '.join([*call_types, tensor_type(tf.uint8, [0])])})",
     ]
     for number, x in enumerate(like):
         order = ", ".join(map(str, _swapped(x.shape)))
         change = f"({call_types[number]}) -> {result_types[number]}"
         lines.append(f"%out{number} = stablehlo.transpose %all#{number}, dims = [{order}] : {change}")
-    lines.append(f"return {_listed('%out', len(like))} : {', '.join(result_types)}")
-    arguments = ", ".join(f"%in{number}: {kind}" for number, kind in enumerate(operand_types))
-    body = "\n    ".join(lines)
-    return f"module {{\n  func.func @main({arguments}) -> ({', '.join(result_types)}) {{\n    {body}\n  }}\n}}\n"
+    lines.append(f"return {listed('%out', len(like))} : {', '.join(result_types)}")
+    return custom_calls.function_module(operands, like, lines)
 
 
 def _swapped(shape: Sequence[int]) -> list[int]:
     """Axes of [B, T, N, H] in the order [B, N, T, H]; those of another rank as they are."""
     return [0, 2, 1, 3] if len(shape) == 4 else list(range(len(shape)))
-
-
-def _type(dtype: tf.DType, shape: Sequence[int]) -> str:
-    return f"tensor<{'x'.join([*map(str, shape), TYPES[dtype]])}>"
-
-
-def _layout(axes: Sequence[int]) -> str:
-    return f"dense<{list(axes)}> : tensor<{len(axes)}xindex>"
-
-
-def _listed(name: str, count: int) -> str:
-    return ", ".join(f"{name}{number}" for number in range(count))
 
 
 def _config(target: str, q: tf.Tensor, factor: float) -> dict[str, Any]:

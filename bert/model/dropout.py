@@ -44,16 +44,40 @@ class DropoutRng:
         heads: if the shape [B, n, T, T] is that of some attention heads only, the first of them and the number of all,
         N. The bytes are then those that `bits` has for these heads among all, [B, N, T, T].
         """
-        if self.seed is None or _dropped_levels(rate) == 0:
+        seed = self._next(rate)
+        if seed is None:
             return ()
-        self.place += 1
-        seed = self.seed + tf.constant([self.place, 0], tf.int64)
         if heads:
             return (_bytes_of_heads(seed, shape, *heads),)
         size = tf.reduce_prod(shape)
         words = _words(seed, (size + 7) // 8, self.unfolded)
         each = tf.reshape(tf.bitcast(words, tf.uint8), [-1])
         return (tf.reshape((_materialised(each) if has_gpu() else each)[:size], shape),)
+
+    def packed(self, shape: tf.Tensor, rate: float, heads: tuple[int, int] | None = None) -> tuple[tf.Tensor, ...]:
+        """Return which elements `apply_dropout` would keep by the bytes of `bits` with these arguments, as bits.
+
+        One uint8 tensor [B, n, T, T / 8], or an empty tuple. The lowest bit of a byte is for the first of eight
+        elements; T is a multiple of 8.
+        """
+        seed = self._next(rate)
+        if seed is None:
+            return ()
+        batch, count, rows, columns = tf.unstack(shape)
+        first, whole = heads or (0, count)
+        words_of_head = rows * (columns // 8)
+        if heads:
+            words = _word_rows(seed, (tf.range(batch) * whole + first) * words_of_head, count * words_of_head)
+        else:
+            words = _words(seed, batch * count * words_of_head, self.unfolded)
+        return (tf.reshape(_kept_bits(words, _dropped_levels(rate)), [batch, count, rows, columns // 8]),)
+
+    def _next(self, rate: float) -> tf.Tensor | None:
+        """Return the seed of the next place [2] int64, or None if nothing is dropped."""
+        if self.seed is None or _dropped_levels(rate) == 0:
+            return None
+        self.place += 1
+        return self.seed + tf.constant([self.place, 0], tf.int64)
 
 
 @graphs.function(jit_compile=True)
@@ -96,6 +120,16 @@ def _word_rows(seed: tf.Tensor, begin: tf.Tensor, count: tf.Tensor) -> tf.Tensor
 
 
 @graphs.function(jit_compile=True)
+def _kept_bits(words: tf.Tensor, dropped: int) -> tf.Tensor:
+    """Return for each of the eight bytes of a random number whether it is at least `dropped`, as bits of one uint8."""
+    kept = tf.zeros_like(words, tf.uint8)
+    for place in range(8):
+        byte = tf.cast(tf.bitwise.right_shift(words, tf.constant(8 * place, tf.uint64)), tf.uint8)
+        kept += tf.cast(byte >= tf.constant(dropped, tf.uint8), tf.uint8) * tf.constant(1 << place, tf.uint8)
+    return kept
+
+
+@graphs.function(jit_compile=True)
 def _materialised(x: tf.Tensor) -> tf.Tensor:
     """Return x, but make XLA write it to memory first where the whole step is compiled.
 
@@ -125,9 +159,13 @@ def apply_dropout(x: tf.Tensor, bits: tuple[tf.Tensor, ...], rate: float) -> tf.
     """
     if not bits:
         return x
-    dropped = _dropped_levels(rate)
-    scaled = x * tf.cast(LEVELS / (LEVELS - dropped), x.dtype)
-    return tf.where(bits[0] >= tf.constant(dropped, tf.uint8), scaled, tf.zeros([], x.dtype))
+    scaled = x * tf.cast(kept_scale(rate), x.dtype)
+    return tf.where(bits[0] >= tf.constant(_dropped_levels(rate), tf.uint8), scaled, tf.zeros([], x.dtype))
+
+
+def kept_scale(rate: float) -> float:
+    """Return what the elements are multiplied by that dropout keeps."""
+    return LEVELS / (LEVELS - _dropped_levels(rate))
 
 
 def _dropped_levels(rate: float) -> int:

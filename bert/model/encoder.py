@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from bert.core.config import LoraConfig, ModelConfig
 from bert.hardware import graphs
-from bert.model import fused_ops, traversal
+from bert.model import flash, fused_ops, traversal
 from bert.model.attention import attend, heads, merge, scale, split
 from bert.model.cache import Cache
 from bert.model.dense import Dense, LayerNorm, RMSNorm, SubLayer, dense_product, make_norm
@@ -173,8 +173,11 @@ class Attention(SubLayer):
         if mode.cache:
             k, v = mode.cache.extend(k, v)
         scores_shape = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # [B, N, T, T]
-        bits = mode.dropout.bits(scores_shape, self.rate, self.among)
-        context = attend(q, k, v, mask, *bits, rate=self.rate, fused=self.fused)
+        # With dropout, lengths that the kernels do not take are computed with the same masks by the plain path.
+        fused = self.fused and (self.rate == 0 or flash.supports(q.shape[2], self.head_width))
+        draw = mode.dropout.packed if fused else mode.dropout.bits
+        bits = draw(scores_shape, self.rate, self.among)
+        context = attend(q, k, v, mask, *bits, rate=self.rate, fused=fused)
         merged = merge(context, self.heads * self.head_width)  # [B*T, D]
         return self.output.product(_rows(merged, read), mode.dtype)
 

@@ -435,7 +435,8 @@ def _start_line(config: TrainConfig, comm: Communicator) -> str:
     """Describe the device, the precision, the micro-batches, and how gradients are summed."""
     precision, batch = config.precision, config.batch
     parts = [comm.device.describe(), precision.compute, "XLA" if precision.xla else "no XLA"]
-    parts += ["attention by cuDNN"] if config.model.fused_attention else []
+    if config.model.fused_attention:
+        parts.append("fused attention" if config.model.attention_probs_dropout_prob else "attention by cuDNN")
     if config.init.frozen_encoder:
         parts.append("encoder frozen")
     elif config.init.frozen_layers:

@@ -25,8 +25,9 @@ from bert.core.config import (
 from bert.core.errors import ResourceError, UsageError, UserError
 from bert.core.manifest import Manifest
 from bert.hardware import graphs
-from bert.model import cost
+from bert.model import cost, flash
 from bert.model.attention import attend, scale
+from bert.model.dropout import DropoutRng
 from bert.model.encoder import TokenBatch
 from bert.training.communicator import Communicator
 from bert.training.division import State
@@ -182,15 +183,21 @@ def parts(model: ModelConfig, run: RunConfig, comm: Communicator) -> None:
 
 
 def fused_attention(model: ModelConfig, precision: PrecisionConfig, tokens: int) -> None:
-    """Raise UsageError if cuDNN's attention is asked for and does not run here, or its results are wrong.
+    """Raise UsageError if fused attention is asked for and does not run here, or its results are wrong.
 
-    tokens: length of the run's sequences; cuDNN has no kernel for some lengths.
+    tokens: length of the run's sequences, for some of which there is no kernel.
     """
     if not model.fused_attention:
         return
     if not precision.xla or precision.compute not in ("bfloat16", "float16"):
         raise UsageError("model.fused_attention needs --precision.xla true and --precision.compute bfloat16 or float16")
     heads, width, dtype = model.num_attention_heads, model.hidden_size // model.num_attention_heads, precision.compute
+    rate = model.attention_probs_dropout_prob
+    if rate and not flash.supports(tokens, width):
+        raise UsageError(
+            f"fused attention with dropout has no kernel for {tokens} tokens and heads of {width}; it takes a multiple "
+            f"of {flash.SMALLEST} tokens, and heads of {flash.HEAD_WIDTHS}; leave out --model.fused_attention"
+        )
     q, k, v, upstream = (
         tf.cast(tf.random.stateless_normal([2, heads, tokens, width], seed=(3, number)), dtype) for number in range(4)
     )
@@ -199,24 +206,26 @@ def fused_attention(model: ModelConfig, precision: PrecisionConfig, tokens: int)
 
     @graphs.function(jit_compile=True)
     def attend_and_differentiate(fused: bool) -> list[tf.Tensor]:
+        random = DropoutRng(tf.constant([5, 6], tf.int64))
+        draw = random.packed if fused and rate else random.bits
+        bits = draw(tf.constant([2, heads, tokens, tokens]), rate)
         with tf.GradientTape() as tape:
             tape.watch([q, k, v])
-            output = attend(q * scale(width), k, v, mask, rate=0.0, fused=fused)
+            output = attend(q * scale(width), k, v, mask, *bits, rate=rate, fused=fused)
         return [output, *tape.gradient(output, [q, k, v], upstream)]
 
+    kind = "fused attention with dropout" if rate else "cuDNN's attention"
     try:
         fused, plain = attend_and_differentiate(fused=True), attend_and_differentiate(fused=False)
     except tf.errors.OpError as error:
         reason = error.message.splitlines()[0].split(" [Op:")[0]
-        raise UsageError(
-            f"cuDNN's attention does not run here ({reason}); leave out --model.fused_attention"
-        ) from error
+        raise UsageError(f"{kind} does not run here ({reason}); leave out --model.fused_attention") from error
     differences = [tf.reduce_max(tf.abs(x - y)) / tf.reduce_max(tf.abs(y)) for x, y in zip(fused, plain, strict=True)]
     largest = max(map(float, differences))
     if not largest <= TOLERANCE:  # also if it is not a number
         raise UsageError(
-            f"cuDNN's attention gives other results than the plain one here (relative difference {largest:.2g}); leave "
-            "out --model.fused_attention"
+            f"{kind} gives other results than the plain one here (relative difference {largest:.2g}); leave out "
+            "--model.fused_attention"
         )
 
 

@@ -92,6 +92,24 @@ def test_products_are_counted_by_type(found: list[Kernel]) -> None:
     assert plain.product == "bf16 x bf16 -> f32"
 
 
+def test_our_own_kernels_are_counted_by_their_products() -> None:
+    text = """HloModule one
+
+ENTRY %main (q: bf16[2,32,3,16], bits: u8[2,3,32,4]) -> (bf16[2,32,3,16], f32[2,3,32]) {
+  %q = bf16[2,32,3,16]{3,2,1,0} parameter(0)
+  %bits = u8[2,3,32,4]{3,2,1,0} parameter(1)
+  ROOT %call = (bf16[2,32,3,16]{3,2,1,0}, f32[2,3,32]{2,1,0}) custom-call(%q, %bits), CONFIG
+}
+"""
+    config = (
+        'custom_call_target="__gpu$xla.gpu.triton", backend_config={ir = "{\\0A}", name = "NAME", num_warps = 4 : i32}'
+    )
+    for name, products in (("attention_forward", 2), ("attention_by_queries", 3), ("attention_by_keys", 4)):
+        (kernel,) = kernels.kernels(hlo.parse(text.replace("CONFIG", config.replace("NAME", name))))
+        assert (kernel.kind, kernel.flops) == ("attention, Triton", products * 2 * 2 * 3 * 32 * 32 * 16)
+        assert kernel.bytes == 2 * (2 * 32 * 3 * 16) * 2 + 2 * 3 * 32 * (4 + 4)
+
+
 def test_the_roofline_is_the_slower_of_arithmetic_and_traffic() -> None:
     h100 = DEVICES["h100"]
     traffic = Kernel(kind="copy", result="", bytes=int(3.35232e12 * 0.85), flops=1.0, times=2)
@@ -156,10 +174,13 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @compiled
 @pytest.mark.slow
 def test_a_program_compiles_and_moves_what_the_reference_says(run_module: Any, work: Path) -> None:
-    done = run_module("benchmarks.gpu_check", "--programs", "tiny_128_fused", timeout=580, BERT_WORKDIR=str(work))
+    names = ("tiny_128_fused", "tiny_128_flash")
+    done = run_module("benchmarks.gpu_check", "--programs", *names, timeout=580, BERT_WORKDIR=str(work))
     assert done.returncode == 0, done.stderr
-    (row,) = json.loads((work / "gpu_check" / "gpu_check.json").read_text())["rows"]
-    assert row["bytes"] == pytest.approx(REFERENCE["tiny_128_fused h100"]["bytes"], rel=0.05)
+    row, dropped = json.loads((work / "gpu_check" / "gpu_check.json").read_text())["rows"]
+    for name, one in zip(names, (row, dropped), strict=True):
+        assert one["bytes"] == pytest.approx(REFERENCE[f"{name} h100"]["bytes"], rel=0.05)
+    assert dropped["custom_calls"]["__gpu$xla.gpu.triton"] == 2 * 3  # layers, each forwards and twice backwards
     assert row["custom_calls"]["__cudnn$fmhaScaleBiasSoftmaxBackward"] == 2  # a layer
     config = TINY["tiny_128_fused"].config()
     products = 2 * cost.flops(config.model, 128, 20, cost.states_read(20)) / 2  # of one sequence

@@ -186,8 +186,3 @@ def test_a_library_that_computes_something_else_is_found_out(monkeypatch: pytest
     monkeypatch.setattr(cudnn, "_call", without_bias)
     with pytest.raises(UsageError, match="gives other results than the plain one"):
         preflight.fused_attention(config, HALVES, 30)
-
-
-def test_dropout_on_its_weights_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"give --model.attention_probs_dropout_prob 0"):
-        ModelConfig(fused_attention=True)
