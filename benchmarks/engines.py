@@ -145,7 +145,7 @@ def of_openvino(folder: Path, hint: str) -> Callable[[Rows], list[np.ndarray]]:
     from bert.engines.openvino import settings_for, shared_core
 
     settings = settings_for("float32") | {"INFERENCE_PRECISION_HINT": hint}
-    request = shared_core().compile_model(folder / "model.xml", "CPU", settings).create_infer_request()
+    request = shared_core().compile_model(folder / "openvino_model.xml", "CPU", settings).create_infer_request()
 
     def compute(rows: Rows) -> list[np.ndarray]:
         request.infer({place: rows[name].astype(np.int64) for place, name in enumerate(INPUTS)}, share_inputs=True)

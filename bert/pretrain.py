@@ -11,7 +11,8 @@ phases, --data.train has a folder for each, --run.directory RUN stands for RUN/p
 --phase2.section.field is a flag of one phase; other flags are for all. RUN is the run directory of an earlier phase, or
 an import, which gives the architecture; heads that an import lacks are reported and initialised randomly. The same
 command resumes a stopped run. FILE, .yaml or .json or config.json of a run, has the recipe and flags; flags of the
-command override it.
+command override it. Names of other programs, such as transformers' --learning_rate, are taken for the same settings
+(docs/training.md).
 """
 
 import dataclasses

@@ -4,7 +4,7 @@
 #
 #   parity      transformers and PyTorch, for `make parity` and `make bench`; some gigabytes where the index has only
 #               PyTorch for GPUs
-#   optimum     optimum, which loads ONNX, for `make parity`; it needs an earlier transformers than that of parity
+#   optimum     optimum, which loads ONNX and OpenVINO, for `make parity`; it needs an earlier transformers than parity
 #   gpu-check   XLA's compiler for NVIDIA GPUs, about a gigabyte, for `make gpu-check`; no GPU and no driver is needed
 #   tf217       TensorFlow 2.17, for scripts/test_tf217.sh
 #   oracles     scikit-learn, SciPy and Triton's client, for tests of scores and exports

@@ -7,7 +7,8 @@
 RECIPE is a function of squad/recipes.py. RUN is the directory of a pretraining run, an import, or an earlier
 fine-tuning; none starts from random weights. If RUN has no head for questions, this is reported, and the head is
 initialised randomly. The same command resumes a stopped run. squad.predict needs only the run directory. FILE, .yaml or
-.json or config.json of a run, has the recipe and flags; flags of the command override it.
+.json or config.json of a run, has the recipe and flags; flags of the command override it. Names of other programs, such
+as transformers' --num_train_epochs, are taken for the same settings (docs/training.md).
 """
 
 from collections.abc import Collection

@@ -10,6 +10,7 @@ pretraining run, an import, or an earlier fine-tuning, whose head is taken if it
 set, if there is one, is scored during training, and the best checkpoint is kept; of multilabel, thresholds are chosen
 at the end (tasks.thresholds). The same command resumes a stopped run. tasks.predict and tasks.evaluate need only the
 run directory. FILE, .yaml or .json or config.json of a run, has the recipe and flags; flags of the command override it.
+Names of other programs, such as transformers' --num_train_epochs, are taken for the same settings (docs/training.md).
 """
 
 from collections.abc import Collection

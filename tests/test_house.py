@@ -170,7 +170,7 @@ for name in sys.argv[1:]:
             pass
         else:
             raise AssertionError(f"{name} {flag}: no answer")
-        heavy = {"horovod", "matplotlib", "sklearn", "tensorflow", "tensorflow_text"} & set(sys.modules)
+        heavy = {"horovod", "matplotlib", "nltk", "sklearn", "tensorflow", "tensorflow_text"} & set(sys.modules)
         assert not heavy, f"{name} {flag}: imports {heavy}"
 """
     command = [sys.executable, "-c", code, *commands]

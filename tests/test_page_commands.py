@@ -220,6 +220,7 @@ PAGES = [
                 "it needs nncf (tests/bert/export/test_openvino_files.py)",
             ),
             "from optimum": "it needs optimum (tests/parity/test_optimum.py)",
+            "from sentence_transformers": "it needs sentence-transformers (tests/parity/test_optimum.py)",
         },
         links={
             "RUN": "classes",

@@ -1,15 +1,20 @@
-"""Flags by the names that they have in transformers and in google-research/bert, for the commands that train.
+"""Flags by the names that they have elsewhere, for the commands that train: `--num_train_epochs 3`, or `fp16: true`.
 
-A name whose meaning is that of a flag of ours is taken, and a note says which flag it is. A name whose meaning differs
-is refused with a message that says what to give instead. The flags of this project are in `bert/core/config.py`.
+Elsewhere is: run_mlm.py, run_glue.py and run_qa.py of transformers, google-research/bert, and NVIDIA's
+DeepLearningExamples. A name whose meaning is that of a flag of ours is taken, and a note says which flag it is. A name
+whose meaning differs is refused with a message that says what to give instead. The flags of this project are in
+`bert/core/config.py`; docs/training.md lists the names that are taken.
 """
 
 import itertools
+import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from bert.core.errors import UsageError
 from bert.core.progress import is_first_rank
+
+PHASE = re.compile(r"phase[1-9]\.")  # before the name of a flag of one phase of a recipe
 
 
 class Refused(str):
@@ -20,14 +25,17 @@ class Set(str):
     """A switch: NAME=VALUE of our flag that it stands for."""
 
 
-PER_DEVICE = "batch.per_device"
 ACCUMULATION = Refused(
     "is computed here: give --batch.total, the sequences of an update over all ranks (their sequences per device x "
     "accumulation x devices), and --batch.per_device, those of a micro-batch"
 )
 NO_SWITCH = Refused("is not needed: the command itself says what is done; leave it out")
+NO_SETTING = Refused("is not needed here; leave it out")
 RECORDS_SAY = Refused("belongs to the data: give it to data.tfrecords, and its folder as --data.train; leave it out")
-ARCHITECTURE = Refused("is not needed: the architecture is that of --init.checkpoint; leave it out")
+ARCHITECTURE = Refused(
+    "is not needed: the architecture is that of --init.checkpoint, or of the recipe (--model.hidden_size and others); "
+    "leave it out"
+)
 VOCABULARY_SAYS = Refused(
     "belongs to the vocabulary: tokenizer_config.json beside vocab.txt says it (--lower_case of data.vocab); leave it "
     "out"
@@ -37,6 +45,17 @@ IMPORT = Refused(
     "takes a file of TensorFlow 1: make a run of it with python -m bert.convert import google FOLDER RUN, and give "
     "--init.checkpoint RUN"
 )
+ADOPT = Refused(
+    "takes records of other programs: make a folder of them with python -m data.adopt, and give it as --data.train"
+)
+DATA_SET = Refused("is a name on a server, from which nothing is fetched here: give the files of the data set")
+OPTIMIZER = Refused("is --optimizer.name here: adam, adamw, stableadamw, lamb or nvlamb")
+EVALUATIONS = Refused("is --run.evaluate_every here, a number of updates")
+EVALUATION_BATCH = Refused("is not needed: evaluations have micro-batches of --batch.per_device; leave it out")
+LAUNCHER = Refused("is not needed: scripts/launch.sh -np N starts the ranks; leave it out")
+BOARD = Refused("is not needed: metrics.jsonl and files for TensorBoard are in --run.directory; leave it out")
+PREDICTION = Refused("is --batch of tasks.predict and squad.predict; leave it out")
+WARMUP = Refused("is a number of updates here: give --optimizer.warmup_steps, the share x --run.steps")
 
 Names = Mapping[str, str]
 
@@ -50,59 +69,104 @@ COMMON: Names = {
     "warmup_steps": "optimizer.warmup_steps",
     "num_warmup_steps": "optimizer.warmup_steps",
     "max_steps": "run.steps",
+    "max_train_steps": "run.steps",
     "num_train_steps": "run.steps",
     "train_batch_size": "batch.total",
-    "per_device_train_batch_size": PER_DEVICE,
-    "per_gpu_train_batch_size": PER_DEVICE,
+    "per_device_train_batch_size": "batch.per_device",
+    "per_gpu_train_batch_size": "batch.per_device",
     "seed": "run.seed",
     "output_dir": "run.directory",
+    "model_dir": "run.directory",
     "model_name_or_path": "init.checkpoint",
     "logging_steps": "run.log_every",
+    "log_freq": "run.log_every",
     "save_steps": "run.save_every",
     "save_checkpoints_steps": "run.save_every",
+    "save_checkpoint_steps": "run.save_every",
+    "num_steps_per_checkpoint": "run.save_every",
     "save_total_limit": "run.keep",
     "eval_steps": "run.evaluate_every",
     "gradient_checkpointing": Set("model.recompute_activations=true"),
+    "checkpoint_activations": Set("model.recompute_activations=true"),
     "fp16": Set("precision.compute=float16"),
+    "use_fp16": Set("precision.compute=float16"),
+    "amp": Set("precision.compute=float16"),
     "bf16": Set("precision.compute=bfloat16"),
     "tf32": Set("precision.compute=tf32"),
+    "use_xla": Set("precision.xla=true"),
+    "enable_xla": Set("precision.xla=true"),
     "no_cuda": Set("run.device=cpu"),
     "use_cpu": Set("run.device=cpu"),
     "gradient_accumulation_steps": ACCUMULATION,
     "num_accumulation_steps": ACCUMULATION,
+    "per_device_eval_batch_size": EVALUATION_BATCH,
+    "eval_batch_size": EVALUATION_BATCH,
+    "eval_strategy": EVALUATIONS,
+    "evaluation_strategy": EVALUATIONS,
+    "save_strategy": Refused("is --run.save_every here, a number of updates"),
+    "load_best_model_at_end": Refused(
+        "is not needed: with a development set the best checkpoint is kept; leave it out"
+    ),
     "init_checkpoint": IMPORT,
     "bert_config_file": ARCHITECTURE,
+    "config_file": Refused("is --config here, for a file of flags; a file of the architecture is not needed"),
     "config_name": ARCHITECTURE,
+    "model_type": ARCHITECTURE,
     "do_lower_case": VOCABULARY_SAYS,
     "do_train": NO_SWITCH,
     "do_eval": NO_SWITCH,
+    "dataset_name": DATA_SET,
+    "dataset_config_name": DATA_SET,
     "lr_scheduler_type": Refused(
         "is --optimizer.schedule here: polynomial (linear, with decay_power 1), cosine or stable"
     ),
-    "optim": Refused("is --optimizer.name here: adam, adamw, stableadamw, lamb or nvlamb"),
+    "optim": OPTIMIZER,
+    "optimizer_type": OPTIMIZER,
+    "group_by_length": Refused("is --batch.bucket_by_length here, a number of updates, such as 32"),
     "resume_from_checkpoint": Refused("is not needed: the same command resumes a stopped run; leave it out"),
     "overwrite_output_dir": Refused("has no equal: nothing is overwritten; give another --run.directory"),
+    "report_to": BOARD,
+    "logging_dir": BOARD,
+    "horovod": LAUNCHER,
+    "use_horovod": LAUNCHER,
+    "local_rank": LAUNCHER,
+    "num_gpus": LAUNCHER,
+    "cache_dir": NO_SETTING,
+    "overwrite_cache": NO_SETTING,
+    "preprocessing_num_workers": NO_SETTING,
+    "dataloader_num_workers": NO_SETTING,
+    "pad_to_max_length": NO_SETTING,
 }
 PRETRAINING: Names = {
     "num_train_epochs": Refused(
         "is a number of updates here: give --run.steps, the epochs x the sequences of the data / --batch.total"
     ),
-    "input_file": Refused(
-        "takes records of other programs: make a folder of them with python -m data.adopt, and give it as --data.train"
-    ),
+    "num_steps_per_epoch": Refused("is --run.steps here, the updates of all epochs together"),
+    "warmup_ratio": WARMUP,
+    "warmup_proportion": WARMUP,
+    "input_file": ADOPT,
+    "input_files": ADOPT,
+    "input_files_dir": ADOPT,
+    "input_dir": ADOPT,
+    "train_file": Refused("takes text: make records of it, as docs/data.md shows, and give them as --data.train"),
+    "validation_file": Refused("belongs to the data: --held_out_fraction of data.shards; leave it out"),
     "max_seq_length": RECORDS_SAY,
     "max_predictions_per_seq": RECORDS_SAY,
+    "line_by_line": RECORDS_SAY,
     "mlm_probability": Refused("belongs to the data: --masked_lm_prob of data.tfrecords; leave it out"),
     "vocab_file": RECORDS_SAY,
+    "tokenizer_name": RECORDS_SAY,
 }
 FINE_TUNING: Names = {
     "num_train_epochs": "length.epochs",
     "warmup_ratio": "length.warmup",
     "warmup_proportion": "length.warmup",
     "vocab_file": "data.vocab",
+    "tokenizer_name": Refused("is the vocabulary of --init.checkpoint here, or the file of --data.vocab"),
     "task_name": RECIPE,
     "do_predict": Refused("is a command of its own: python -m tasks.predict, or squad.predict; leave it out"),
-    "predict_batch_size": Refused("is a flag of tasks.predict and squad.predict; leave it out"),
+    "test_file": Refused("is --input of tasks.predict, and --dataset of squad.predict; leave it out"),
+    "predict_batch_size": PREDICTION,
 }
 TASKS: Names = {
     "max_seq_length": "data.length",
@@ -120,8 +184,20 @@ QUESTIONS: Names = {
     "validation_file": "data.dev_file",
     "predict_file": Refused("is --dataset of squad.predict; --data.dev_file is scored during training"),
     "version_2_with_negative": Refused("is not needed: the data say whether questions are impossible; leave it out"),
+    "n_best_size": Refused("is --n_best of squad.predict; leave it out"),
+    "max_answer_length": Refused("is a flag of squad.predict; leave it out"),
+    "null_score_diff_threshold": Refused("is --null_threshold of squad.predict; leave it out"),
 }
 OURS: Names = {"data.train": "data.train_file", "data.dev": "data.dev_file"}  # as tasks.train names the files
+
+# What a note adds for a flag whose name some of those programs use for something similar.
+ALSO: Names = {
+    "optimizer.learning_rate": ", for any number of ranks",  # NVIDIA's for TensorFlow 2 multiplies it by their number
+    "batch.total": ", over all ranks",
+    "batch.per_device": "; an update has --batch.total sequences on any number of devices",
+    "init.checkpoint": ", the directory of a run; python -m bert.convert import makes one of other weights",
+    "windows.doc_stride": ", tokens between the starts of two windows; in transformers' run_qa.py it is their overlap",
+}
 
 
 def table(flags: Collection[str]) -> Names:
@@ -138,39 +214,52 @@ def table(flags: Collection[str]) -> Names:
 def translated(argv: Sequence[str], flags: Collection[str]) -> list[str]:
     """Return the arguments of a command with our names for flags; report each other name on stderr, on one rank.
 
-    flags: of the command. Raise UsageError for a name whose meaning differs.
+    flags: of the command. Raise UsageError for names whose meaning differs, and for two names of one flag.
     """
     names, words = table(flags), list[str]()
+    notes, refusals, typed = list[str](), list[str](), dict[str, str]()
     skip = False
     for word, following in itertools.zip_longest(argv, argv[1:], fillvalue="--"):
+        flag, assigned, value = word.partition("=")
+        name = PHASE.sub("", flag.removeprefix("--"), count=1)
+        ours = names.get(name) if flag.startswith("--") else None
         if skip:
             skip = False
             continue
-        flag, assigned, value = word.partition("=")
-        name = flag.removeprefix("--")
-        ours = names.get(name) if flag.startswith("--") else None
-        if ours is None:
-            words.append(word)
-        elif isinstance(ours, Refused):
-            raise UsageError(f"--{name} {ours}")
-        elif isinstance(ours, Set):
-            skip = not assigned and not following.startswith("-")
-            _check_switch(name, value if assigned else following if skip else "true", ours)
-            words.append(f"--{ours}")
-            _tell(name, ours.replace("=", " "))
-        else:
-            words.append(f"--{ours}{assigned}{value}")
-            if name not in OURS:
-                _tell(name, ours)
+        if isinstance(ours, Refused):
+            refusals.append(f"{flag} {ours}")
+            continue
+        target = flag
+        if ours is not None:
+            target = flag.removesuffix(name) + ours.partition("=")[0]
+            if isinstance(ours, Set):
+                skip = not assigned and not following.startswith("-")
+                assigned, value = "=", switched(flag, value if assigned else following if skip else "true", ours)
+            notes += note(flag, target, name, ours)
+        if flag.startswith("--") and typed.setdefault(target, flag) != flag:
+            raise UsageError(f"{typed[target]} and {flag} are one setting; give one of them")
+        words.append(f"{target}{assigned}{value}")
+    if refusals:
+        raise UsageError(". ".join(dict.fromkeys(refusals)))
+    tell(notes)
     return words
 
 
-def _check_switch(name: str, value: str, ours: str) -> None:
+def switched(given: str, value: str, ours: Set) -> str:
+    """Return the value of our flag that a switch stands for. given: its name. Raise UsageError if it is not true."""
+    flag, _, meant = ours.partition("=")
     if value.lower() != "true":
-        raise UsageError(f"--{name} {value}: only true is taken, for --{ours.replace('=', ' ')}; leave it out")
+        raise UsageError(f"{given} {value}: only true is taken, for --{flag} {meant}; leave it out")
+    return meant
 
 
-def _tell(name: str, ours: str) -> None:
-    more = "; an update has --batch.total sequences on any number of devices" * (ours == PER_DEVICE)
-    if is_first_rank():
-        print(f"note: --{name} is --{ours} here{more}", file=sys.stderr)
+def note(given: str, target: str, name: str, ours: str) -> list[str]:
+    """Return the note about a name as it was given, which is that of our flag `target`, if it needs one."""
+    _, assigned, value = ours.partition("=")
+    return [] if name in OURS else [f"{given} is {target}{' ' * len(assigned)}{value} here{ALSO.get(ours, '')}"]
+
+
+def tell(notes: Iterable[str]) -> None:
+    """Print notes on stderr, each once, on one rank."""
+    for line in dict.fromkeys(notes if is_first_rank() else ()):
+        print(f"note: {line}", file=sys.stderr)

@@ -414,11 +414,22 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 @functools.cache
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    """Return the classes of a module, which is parsed once: inspect.getsource of a class parses it each time."""
+    return _classes_in(inspect.getsource(sys.modules[module]))
+
+
+def _classes_in(source: str) -> dict[str, ast.ClassDef]:
+    return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
+
+
+@functools.cache
 def field_docs(cls: type) -> dict[str, str]:
     """Return the string literal below each field, which Python does not keep."""
     docs = field_docs(base) if dataclasses.is_dataclass(base := cls.__base__) else {}
-    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    assert isinstance(body, ast.ClassDef)
+    body = _classes(cls.__module__).get(cls.__qualname__)
+    if body is None:  # it is in a function
+        (body,) = _classes_in(textwrap.dedent(inspect.getsource(cls))).values()
     for field, doc in zip(body.body, body.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(doc, ast.Expr):
             docs[field.target.id] = " ".join(str(ast.literal_eval(doc.value)).split())

@@ -1,8 +1,9 @@
 """A configuration file: the recipe and the flags of a command that trains, as YAML or JSON (`--config run.yaml`).
 
-The keys are the names of the flags, nested (`batch: {total: 64}`), with dots (`batch.total: 64`), or both. A value has
-the meaning that its text has on the command line: 1e-4 is that number, and only true and false are booleans. null is
-`none`. `recipe` names the recipe. Flags of the command line come after those of the file and override them.
+The keys are the names of the flags, nested (`batch: {total: 64}`), with dots (`batch.total: 64`), or both; those of
+other programs are taken as on the command line (`bert.core.aliases`). A value has the meaning that its text has there:
+1e-4 is that number, and only true and false are booleans. null is `none`. `recipe` names the recipe. Flags of the
+command line come after those of the file and override them.
 
 `config.json` of a run is such a file, of everything that the run resolved. What it only records is ignored.
 """
@@ -10,7 +11,6 @@ the meaning that its text has on the command line: 1e-4 is that number, and only
 import contextlib
 import dataclasses
 import difflib
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from bert.core.errors import UsageError
 
 LONGEST = {".json": 1 << 20, ".yaml": 1 << 16, ".yml": 1 << 16}  # characters of a file
 DEEPEST = 8  # levels of a file
-PHASE = re.compile(r"phase[1-9]\.")  # before the name of a flag of one phase of a recipe
 NULL = ("~", "null", "Null", "NULL")  # of YAML
 # Flags that have no effect beside another: a number of updates that is given is not derived.
 DERIVED = {"length.epochs": "run.steps", "length.warmup": "optimizer.warmup_steps"}
@@ -114,7 +113,7 @@ def _path(argv: Sequence[str], prog: str) -> tuple[Path | None, list[str]]:
 
 def _check_value(path: Path, key: str, value: Value, flags: Mapping[str, cli.Flag], options: type) -> None:
     """Raise UsageError if the flag of a key cannot have its value."""
-    flag = flags[PHASE.sub("", key)]
+    flag = flags[aliases.PHASE.sub("", key)]
     for part in value if isinstance(value, list) else ():
         if part.startswith("--"):
             raise UsageError(f"{path}: {key}: {part!r} begins with --, which a value in a list cannot")
@@ -148,8 +147,9 @@ def read(path: Path, flags: Collection[str]) -> File:
     settings, recipe = _settings(content, path)
     resolved = settings is not content
     values: dict[str, Value] = {}
-    for name, value in _flat(settings, path):
-        key = _checked_key(path, name, flags)
+    notes = list[str]()
+    for name, given_value in _flat(settings, path):
+        key, value = _ours(path, name, given_value, flags, notes)
         if key in values:
             raise UsageError(f"{path}: {key} is given twice; leave one out")
         if value == [] and resolved:
@@ -157,22 +157,30 @@ def read(path: Path, flags: Collection[str]) -> File:
         if value in ("", []):
             raise UsageError(f"{path}: {key}: has no value; give one, or leave it out")
         values[key] = value
-    ordered = sorted(values.items(), key=lambda item: bool(PHASE.match(item[0])))  # of all phases, then of one
+    aliases.tell(notes)
+    ordered = sorted(values.items(), key=lambda item: bool(aliases.PHASE.match(item[0])))  # of all phases, then of one
     return File(path, recipe, dict(ordered), resolved)
 
 
-def _checked_key(path: Path, key: str, flags: Collection[str]) -> str:
-    """Return the name of a flag, with the phase that it is for. Raise UsageError if there is no such flag."""
-    name, names = PHASE.sub("", key), aliases.table(flags)
+def _ours(path: Path, key: str, value: Value, flags: Collection[str], notes: list[str]) -> tuple[str, Value]:
+    """Return the name of a flag, with the phase that it is for, and its value, of a key that may be a name elsewhere.
+
+    notes: gets what to tell about the key. Raise UsageError if there is no such flag.
+    """
+    name, names = aliases.PHASE.sub("", key), aliases.table(flags)
     if name in flags:
-        return key
-    if name in aliases.OURS and name in names:
-        return key.removesuffix(name) + names[name]
-    if isinstance(refused := names.get(name), aliases.Refused):
-        raise UsageError(f"{path}: {key} {refused}")
-    near = [names[name].partition("=")[0]] if name in names else difflib.get_close_matches(name, flags, 2, 0.5)
-    remedy = f"did you mean {' or '.join(near)}?" if near else "the keys are the flags that --help lists"
-    raise UsageError(f"{path}: {key}: no such key; {remedy}")
+        return key, value
+    if (ours := names.get(name)) is None:
+        near = difflib.get_close_matches(name, flags, 2, 0.5)
+        remedy = f"did you mean {' or '.join(near)}?" if near else "the keys are the flags that --help lists"
+        raise UsageError(f"{path}: {key}: no such key; {remedy}")
+    if isinstance(ours, aliases.Refused):
+        raise UsageError(f"{path}: {key} {ours}")
+    target = key.removesuffix(name) + ours.partition("=")[0]
+    if isinstance(ours, aliases.Set):
+        value = aliases.switched(f"{path}: {key}", value if isinstance(value, str) else " ".join(value), ours)
+    notes += aliases.note(f"{path}: {key}", target, name, ours)
+    return target, value
 
 
 def _settings(content: dict[str, Any], path: Path) -> tuple[dict[str, Any], str | None]:

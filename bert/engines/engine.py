@@ -90,7 +90,7 @@ def in_8_bits(encoder: Encoder, compute: Compute, folder: Path, weights: str) ->
         raise InputError(f"{folder}: not the 8 bits of the checkpoint that is used; remove it and {remedy}")
     from bert.engines.openvino import Int8Encoder
 
-    return Int8Encoder(encoder, compute, folder / "model.xml")
+    return Int8Encoder(encoder, compute, folder / "openvino_model.xml")
 
 
 def choose(engine: Engine, config: ModelConfig, compute: Compute) -> Literal["tensorflow", "openvino"]:

@@ -87,7 +87,7 @@ class Int8Encoder(OpenVINOEncoder):
     name = "openvino_int8"
 
     def __init__(self, encoder: Encoder, compute: Compute, path: Path) -> None:
-        """path: model.xml of the export. compute: data type of what is not in 8 bits."""
+        """path: openvino_model.xml of the export. compute: data type of what is not in 8 bits."""
         super().__init__(encoder, compute)
         model = shared_core().read_model(path)
         # An encoder alone gives its states away: the node that says so has the same name.

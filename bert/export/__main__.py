@@ -23,18 +23,18 @@ none      serving_default  text [B]                        mean, cls [B, hidden 
 ONNX takes input_ids, attention_mask and, if the model has segments, token_type_ids [B, T] int64, and returns logits:
 those of the head, of all words for a run of bert.pretrain, or the last hidden states, and of an embedding model the
 sentence_embedding, pooled and normalised as its run says. Questions are answered from start_logits and end_logits;
-choices are [B, choices, T], with logits [B, choices]. DIR has model.onnx, model.json
-(inputs, outputs, labels), labels.txt, and the config.json and files of the tokenizer with which optimum and
-transformers load it; for Triton, DIR/NAME has config.pbtxt and the version's folder. onnxruntime computes the model
-before it gets its name: logits that differ from ours are an error. Needs onnx and onnxruntime (the extra packages of
-pyproject.toml).
+choices are [B, choices, T], with logits [B, choices]. DIR has model.onnx, model.json (inputs, outputs, labels),
+labels.txt, and the config.json and files of the tokenizer with which optimum and transformers load it; of an embedding
+model also modules.json and others for sentence-transformers. For Triton, DIR/NAME has config.pbtxt and the version's
+folder. onnxruntime computes the model before it gets its name: logits that differ from ours are an error. Needs onnx
+and onnxruntime (the extra packages of pyproject.toml).
 
-OpenVINO has the same inputs, outputs and files, with model.xml and model.bin. --int8 quantises it by NNCF
-(`pip install nncf==3.4.0`): the scales are set on 300 rows of --calibration, the labelled development set of the run as
-tasks.evaluate or squad.predict reads it. The set is scored in float32 and in 8 bits, and both scores are printed. If
-more than --max_loss is lost, parts of the model are put back to float32; if that is not enough, nothing is written
-(exit code 2). With --score false the file has a text in each line, and nothing is scored: for models without a score,
-such as those of masked words.
+OpenVINO has the same inputs, outputs and files, with openvino_model.xml and openvino_model.bin. --int8 quantises it by
+NNCF (`pip install nncf==3.4.0`): the scales are set on 300 rows of --calibration, the labelled development set of the
+run as tasks.evaluate or squad.predict reads it. The set is scored in float32 and in 8 bits, and both scores are
+printed. If more than --max_loss is lost, parts of the model are put back to float32; if that is not enough, nothing is
+written (exit code 2). With --score false the file has a text in each line, and nothing is scored: for models without a
+score, such as those of masked words.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ config.json  the model for optimum and transformers, if it is of a family of the
 tokenizer.json, tokenizer_config.json, special_tokens_map.json, and vocab.txt or vocab.json and merges.txt
              the tokenizer, for the client, which makes the token ids
 labels.txt   the names of the classes, if there are any, in the order of the logits
+modules.json, sentence_bert_config.json, 1_Pooling, 2_Normalize
+             of an embedding model: how its embeddings are made, for sentence-transformers
 """
 
 import dataclasses
@@ -19,7 +21,7 @@ import onnxruntime
 import tensorflow as tf
 
 from bert import embedding, hidden_states
-from bert.convert import huggingface
+from bert.convert import huggingface, sentence
 from bert.convert.run import without_weights
 from bert.core import files
 from bert.core.config import ModelConfig
@@ -176,7 +178,10 @@ def write_beside(exported: Exported, folder: Path, described: Mapping[str, Any])
 
 
 def _write_for_others(exported: Exported, folder: Path) -> None:
-    """Write what transformers and optimum read beside a model. Say so on stderr if no family of theirs has it."""
+    """Write what transformers, optimum and sentence-transformers read beside a model.
+
+    Say so on stderr if no family of transformers has it.
+    """
     run = exported.run
     model = without_weights(run.path, exported.config, run.settings, exported.head)
     ids = huggingface.write_tokenizer(model, folder)
@@ -187,6 +192,8 @@ def _write_for_others(exported: Exported, folder: Path) -> None:
         print(f"note: {folder}: no config.json, so that optimum does not load it: {error}", file=sys.stderr)
         return
     huggingface.write_config(model, folder, exported.transformers, ids)
+    if exported.embedding:
+        sentence.write(exported.embedding, exported.config, folder)
 
 
 def feed(config: ModelConfig, ids: np.ndarray, mask: np.ndarray, segments: np.ndarray) -> dict[str, np.ndarray]:

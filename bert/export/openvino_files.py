@@ -1,6 +1,6 @@
 """A trained model as files of OpenVINO, compared with our own logits before they get their names.
 
-model.xml, model.bin   the model: token ids in, logits out
+openvino_model.xml, openvino_model.bin   the model: token ids in, logits out
 model.json             its inputs and outputs, the names of classes, how far its logits are from ours; of a model in
                        8 bits its scores, and the hash of the weights, for `--engine openvino_int8`
 the rest               as beside model.onnx (bert/export/onnx_files.py)
@@ -36,7 +36,7 @@ def write(exported: Exported, folder: Path, narrowed: Callable[[Any], Narrowed] 
         model, told = narrowed(model)
         told["weights"] = exported.run.weights
         difference = compare(exported, model, None)
-    openvino.save_model(model, folder / "model.xml", compress_to_fp16=False)
+    openvino.save_model(model, folder / "openvino_model.xml", compress_to_fp16=False)
     del model  # which reads the file of a large one
     for part in folder.glob("float32.onnx*"):
         part.unlink()

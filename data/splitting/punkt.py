@@ -9,9 +9,10 @@ look-up in a set. The tests compare the sentences with NLTK's, on generated and 
 import re
 from collections.abc import Set
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from nltk.tokenize.punkt import PunktParameters, PunktToken
+if TYPE_CHECKING:  # it takes a while to load
+    from nltk.tokenize.punkt import PunktParameters
 
 MAX_KNOWN = 50_000  # pieces of text in the cache, about 30 MB; then the cache is emptied
 MAX_KNOWN_LENGTH = 40  # characters; longer pieces seldom repeat
@@ -69,7 +70,10 @@ class Piece(NamedTuple):
 class Splitter:
     """Split text into the same sentences as `PunktSentenceTokenizer(parameters).tokenize`."""
 
-    def __init__(self, parameters: PunktParameters) -> None:
+    def __init__(self, parameters: "PunktParameters") -> None:
+        from nltk.tokenize.punkt import PunktToken
+
+        self._nltk_token = PunktToken
         self._abbreviations: Set[str] = frozenset(parameters.abbrev_types)
         self._starters: Set[str] = frozenset(parameters.sent_starters)
         self._collocations: Set[tuple[str, str]] = frozenset(parameters.collocations)
@@ -138,7 +142,7 @@ class Splitter:
             kind = "##number##" if NUMBER.fullmatch(text) else text.lower()
             initial = stop and len(word) == 1 and (word.isalpha() or word == "_")
         else:  # NLTK uses another version of Unicode than Python, so NLTK decides what is a letter or a digit
-            nltk_token = PunktToken(text)
+            nltk_token = self._nltk_token(text)
             kind, initial = nltk_token.type, bool(nltk_token.is_initial)
         bare = kind[:-1] if kind[-1] == "." and len(kind) > 1 else kind
         dots = text[-2:] == ".."

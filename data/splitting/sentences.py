@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import chain
 from pathlib import Path
-
-from nltk.tokenize.punkt import PunktParameters, PunktTrainer
+from typing import TYPE_CHECKING
 
 from bert.core.errors import InputError
 from data.splitting.punkt import Splitter
+
+if TYPE_CHECKING:  # it takes a while to load
+    from nltk.tokenize.punkt import PunktParameters
 
 MAX_PARAGRAPH = 100_000  # characters given to Punkt at once
 MAX_SENTENCE = 2_000  # characters, about 400 tokens; a training sequence is hardly longer
@@ -48,8 +50,10 @@ CLAUSE_ENDS = ",;:\u2014\u060c\u061b\u3001\uff0c\uff1a\uff1b"
 ALPHANUMERIC = re.compile(r"[^\W_]")  # a letter or a digit
 
 
-def train(texts: Sequence[str]) -> PunktParameters:
+def train(texts: Sequence[str]) -> "PunktParameters":
     """Learn abbreviations, collocations and sentence starters from raw text (Kiss and Strunk 2006)."""
+    from nltk.tokenize.punkt import PunktTrainer
+
     trainer = PunktTrainer()
     for text in texts:
         trainer.train(text, finalize=False)
@@ -90,7 +94,7 @@ def _without_capitals(word: str) -> bool:
     return not word.isascii() and word.upper() == word.lower()
 
 
-def save(parameters: PunktParameters, folder: Path) -> None:
+def save(parameters: "PunktParameters", folder: Path) -> None:
     """Write the four files. They are sorted, so the same parameters give the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     contexts = (f"{word}\t{flags}" for word, flags in parameters.ortho_context.items() if flags)
@@ -100,8 +104,10 @@ def save(parameters: PunktParameters, folder: Path) -> None:
     _write(folder / ORTHOGRAPHY, contexts)
 
 
-def load(folder: Path) -> PunktParameters:
+def load(folder: Path) -> "PunktParameters":
     """Read the four files. Raise InputError if one is missing or malformed."""
+    from nltk.tokenize.punkt import PunktParameters
+
     parameters = PunktParameters()
     try:
         parameters.abbrev_types = set(_lines(folder / ABBREVIATIONS))

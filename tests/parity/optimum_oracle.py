@@ -1,10 +1,11 @@
-"""What optimum and pipelines of transformers make of a folder of ONNX; run by test_optimum.py, imports nothing of ours.
+"""What optimum, transformers and sentence-transformers make of an export; run by test_optimum.py.
 
     python optimum_oracle.py < jobs.json > results.json    # [[function, argument, ...], ...], all in one process
 
 piped(task, class, folder, texts)    what a pipeline answers for each text, with the scores of all classes
 computed(class, folder, texts)       the inputs that its tokenizer makes and each output, as lists
 chosen(folder, questions)            the logits of each choice of questions, which are lists of pairs of texts
+embedded(backend, folder, texts)     the embeddings by sentence-transformers with one of its backends: onnx, openvino
 """
 
 import json
@@ -12,8 +13,11 @@ import sys
 from typing import Any
 
 import optimum.onnxruntime
+import sentence_transformers
 import torch
 import transformers
+
+FLOAT32 = {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}}
 
 
 def piped(task: str, kind: str, folder: str, texts: list[str]) -> Any:
@@ -41,7 +45,14 @@ def chosen(folder: str, questions: list[list[list[str]]]) -> Any:
     return model(**{name: x.view(len(questions), -1, x.shape[1]) for name, x in given.items()}).logits.tolist()
 
 
+def embedded(backend: str, folder: str, texts: list[str]) -> Any:
+    """As a user loads the folder. In float32 also on a processor with bfloat16."""
+    settings: dict[str, Any] = {"onnx": {"provider": "CPUExecutionProvider"}, "openvino": FLOAT32}[backend]
+    model = sentence_transformers.SentenceTransformer(folder, device="cpu", backend=backend, model_kwargs=settings)
+    return model.encode(texts).tolist()
+
+
 if __name__ == "__main__":
-    jobs: dict[str, Any] = {function.__name__: function for function in (piped, computed, chosen)}
+    jobs: dict[str, Any] = {function.__name__: function for function in (piped, computed, chosen, embedded)}
     answers = [jobs[name](*arguments) for name, *arguments in json.load(sys.stdin)]
     json.dump(answers, sys.stdout, default=float)

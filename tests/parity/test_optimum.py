@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("onnx", reason="it writes the model")
 
+from bert import encode
 from bert.export import onnx_files
 from bert.labels import Head
 from tasks import predict
@@ -123,6 +124,24 @@ def test_multiple_choice_has_our_probabilities(tmp_path: Path, capsys: pytest.Ca
         theirs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
         np.testing.assert_allclose([one["probabilities"] for one in ours], theirs, atol=1e-5)
         assert theirs.std() > 0.01
+
+
+@pytest.mark.parametrize("backend", ["onnx", "openvino"])
+def test_sentence_transformers_has_our_embeddings(backend: str, tmp_path: Path) -> None:
+    pools = [("mean", True, None), ("cls", False, None), ("max", True, 5)]
+    texts = [*TEXTS, "river " * 40]
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
+    jobs, ours = [], []
+    for number, (pool, normalize, length) in enumerate(pools):
+        made = {"embedding": {"pool": pool, "normalize": normalize, "length": length}}
+        run = a_run(tmp_path / f"run_{number}", "nothing", made, **(DISTILLED if number == 1 else PLAIN))
+        jobs.append(("embedded", backend, exported(run, run / backend, form=backend), texts))
+        output = tmp_path / f"{number}.npz"
+        encode.main(["--model", str(run), "--input", str(tmp_path / "texts.txt"), "--output", str(output)])
+        ours.append(np.load(output)["features"][:, 0])
+    for theirs, expected in zip(optimum(*jobs), ours, strict=True):
+        np.testing.assert_allclose(theirs, expected, rtol=0, atol=1e-5)
+        assert expected.std(axis=0).min() > 1e-3
 
 
 def onnx_names(run: Path) -> list[str]:

@@ -1,5 +1,7 @@
 """Names of flags in transformers and google-research/bert: what is taken, and what is refused."""
 
+import re
+
 import pytest
 
 from bert.core import aliases, cli
@@ -7,6 +9,7 @@ from bert.core.config import PretrainConfig
 from bert.core.errors import UsageError
 from squad.config import SquadConfig
 from tasks.config import TaskConfig
+from tests.offline import ROOT
 
 KINDS = {"pretrain": PretrainConfig, "tasks": TaskConfig, "squad": SquadConfig}
 
@@ -33,12 +36,12 @@ def test_every_name_is_a_flag_of_ours_or_says_what_to_give(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "theirs", "ours"),
     [
-        ("tasks", "--num_train_epochs 3 --learning_rate=2e-5", "--length.epochs 3 --optimizer.learning_rate=2e-5"),
+        ("tasks", "--num_train_epochs 3 --weight_decay=2e-5", "--length.epochs 3 --optimizer.weight_decay=2e-5"),
         ("tasks", "--max_seq_length 128 --fp16 --seed 1", "--data.length 128 --precision.compute=float16 --run.seed 1"),
         ("tasks", "--bf16 True --max_steps 9", "--precision.compute=bfloat16 --run.steps 9"),
-        ("squad", "--max_seq_length 384 --doc_stride 128", "--windows.max_seq_length 384 --windows.doc_stride 128"),
-        ("squad", "--fp16", "--precision.compute=float16"),
-        ("pretrain", "--train_batch_size 256 --num_train_steps 9", "--batch.total 256 --run.steps 9"),
+        ("squad", "--max_seq_length 384", "--windows.max_seq_length 384"),
+        ("squad", "--fp16 --use_xla=True", "--precision.compute=float16 --precision.xla=true"),
+        ("pretrain", "--save_steps 256 --num_train_steps 9", "--run.save_every 256 --run.steps 9"),
         ("pretrain", "--output_dir out --data.train seed", "--run.directory out --data.train seed"),
         ("pretrain", "--data.length 128 --run.seed=--seed", "--data.length 128 --run.seed=--seed"),
     ],
@@ -53,10 +56,60 @@ def test_names_of_the_same_meaning_are_taken_and_reported(
     assert all(note.startswith("note: --") and note.endswith(" here") for note in notes)
 
 
-def test_a_micro_batch_is_not_the_batch_of_an_update(capsys: pytest.CaptureFixture[str]) -> None:
-    assert translated("tasks", "--per_device_train_batch_size", "8") == ["--batch.per_device", "8"]
-    note = "note: --per_device_train_batch_size is --batch.per_device here; an update has --batch.total sequences"
-    assert capsys.readouterr().err.startswith(note)
+@pytest.mark.parametrize(
+    ("kind", "theirs", "note"),
+    [
+        (
+            "tasks",
+            "--per_device_train_batch_size",
+            "--batch.per_device here; an update has --batch.total sequences on any number of devices",
+        ),
+        ("pretrain", "--train_batch_size", "--batch.total here, over all ranks"),
+        ("pretrain", "--phase2.learning_rate", "--phase2.optimizer.learning_rate here, for any number of ranks"),
+        ("squad", "--doc_stride", "--windows.doc_stride here, tokens between the starts of two windows; in "),
+    ],
+)
+def test_a_note_says_what_else_the_name_means_elsewhere(
+    kind: str, theirs: str, note: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert translated(kind, theirs, "8", theirs, "8") == [note.split()[0], "8"] * 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"note: {theirs} is {note}")
+
+
+@pytest.mark.parametrize(
+    ("argv", "names"),
+    [
+        ("--num_train_epochs 3 --length.epochs=3", "--num_train_epochs and --length.epochs"),
+        ("--run.steps 3 --max_steps 3", "--run.steps and --max_steps"),
+        ("--fp16 --bf16", "--fp16 and --bf16"),
+    ],
+)
+def test_two_names_of_one_flag_are_an_error_and_one_line(
+    argv: str, names: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match=f"^{names} are one setting; give one of them$"):
+        translated("tasks", *argv.split())
+    assert not capsys.readouterr().err
+
+
+def test_all_names_that_are_refused_are_in_one_message() -> None:
+    with pytest.raises(UsageError, match=r"^--do_train is not .*leave it out\. --report_to is not .*leave it out$"):
+        translated("tasks", "--do_train", "--seed", "1", "--report_to", "none", "--do_train")
+
+
+def test_the_table_of_the_page_is_that_of_the_code() -> None:
+    page = (ROOT / "docs/training.md").read_text(encoding="utf-8")
+    section = page.partition("### Names of flags in other programs")[2].partition("\n#")[0]
+    rows = re.findall(r"^\| (`.*?) \| (.*) \|$", section, re.M)
+    shown = {(name, flag) for names, flags in rows for name in re.findall(r"`(\w+)`", names) for flag in flags.split()}
+    names = set()
+    for options in KINDS.values():
+        for name, ours in aliases.table(cli.flags_of(options)).items():
+            if not isinstance(ours, aliases.Refused) and name not in aliases.OURS:
+                names.add(name)
+                assert any(given == name and ours.partition("=")[0] in flag for given, flag in shown), name
+    assert {name for name, _ in shown} == names
 
 
 @pytest.mark.parametrize(

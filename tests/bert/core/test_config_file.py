@@ -46,6 +46,7 @@ def write(folder: Path, text: str, name: str = "run.yaml") -> str:
         ("run.directory: 1_000", ["--run.directory", "1_000"]),  # of YAML 1.1 this is the number 1000
         ("data.mask_shares: [0.5, 0.25, 0.25]", ["--data.mask_shares", "0.5", "0.25", "0.25"]),
         ("data.train: --strange", ["--data.train=--strange"]),
+        ("max_steps: 5\nfp16: true", ["--run.steps", "5", "--precision.compute", "float16"]),
     ],
 )
 @pytest.mark.parametrize("before", [True, False])
@@ -76,6 +77,20 @@ def test_flags_override_the_file_and_those_of_one_phase_the_others(tmp_path: Pat
     assert [config.run.directory for config in (first, second)] == [Path("out/phase1"), Path("out/phase2")]
     first, second = (phase.config for phase in chosen("demo", *file, "--run.steps", "9", "--data.train", "c", "d"))
     assert (first.run.steps, second.run.steps, second.data.train) == (9, 9, Path("d"))
+
+
+def test_a_name_of_another_program_is_reported_with_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, "recipe: demo\ndata.train: [a, b]\nmax_steps: 7\nphase2.max_steps: 5\n")
+    assert [phase.config.run.steps for phase in chosen("--config", path)] == [7, 5]
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        f"note: {path}: max_steps is run.steps here",
+        f"note: {path}: phase2.max_steps is phase2.run.steps here",
+    ]
+    words = ["--max_steps", "9", "--phase2.num_train_steps=4"]  # both override the file
+    assert [phase.config.run.steps for phase in chosen("--config", path, *words)] == [9, 4]
 
 
 def configurations() -> list[tuple[str, TrainConfig]]:
@@ -114,7 +129,9 @@ def test_a_miniature_is_recorded_with_its_recipe(tmp_path: Path) -> None:
     [
         ("batch: {totl: 4}", "batch.totl: no such key; did you mean batch.total"),
         ("bacth.total: 4", "bacth.total: no such key; did you mean batch.total"),
-        ("learning_rate: 4", "learning_rate: no such key; did you mean optimizer.learning_rate?"),
+        ("num_train_epochs: 3", "num_train_epochs is a number of updates here: give --run.steps"),
+        ("max_steps: 3\nrun.steps: 3", "run.steps is given twice; leave one out"),
+        ("fp16: false", "fp16 false: only true is taken, for --precision.compute float16; leave it out"),
         ("gradient_accumulation_steps: 4", "gradient_accumulation_steps is computed here: give --batch.total"),
         ("batch.total: 4x", "argument --batch.total: invalid int value: '4x'"),
         ("batch.total: 4.0", "argument --batch.total: invalid int value: '4.0'"),

@@ -230,7 +230,7 @@ def test_8_bits_of_other_weights_are_refused(tmp_path: Path, unquantised: None) 
     with pytest.raises(InputError, match=r"int8: no such folder, .*; run python -m bert.export openvino"):
         tasks_model.load(run, engine="openvino_int8")
     tasks_model.load(in_8_bits(run), engine="openvino_int8")
-    damaged = run / "int8" / "model.bin"
+    damaged = run / "int8" / "openvino_model.bin"
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(IntegrityError, match=r"model\.bin"):
