@@ -2,8 +2,9 @@
 
     python -m benchmarks.peers.transformers_service MODEL PORT WINDOW STRIDE
 
-It does what most small services do: a thread per request, one thread for the model, no batches but the windows of one
-passage. (A model that is called from many threads has a pool of OpenMP threads for each, and is half as fast.) Runs in the environment of scripts/extra_venv.sh parity, without TensorFlow.
+It does what most small services do: a thread per request, one thread for the model (PyTorch keeps a pool of threads for
+each thread that calls it), no batches but the windows of one passage. Runs in the environment of scripts/extra_venv.sh
+parity, without TensorFlow.
 """
 
 import json

@@ -47,7 +47,7 @@ def chosen(folder: str, questions: list[list[list[str]]]) -> Any:
 
 def embedded(backend: str, folder: str, texts: list[str]) -> Any:
     """As a user loads the folder. In float32 also on a processor with bfloat16."""
-    settings: dict[str, Any] = {"onnx": {"provider": "CPUExecutionProvider"}, "openvino": FLOAT32}[backend]
+    settings: dict[str, Any] = {"provider": "CPUExecutionProvider"} if backend == "onnx" else FLOAT32
     model = sentence_transformers.SentenceTransformer(folder, device="cpu", backend=backend, model_kwargs=settings)
     return model.encode(texts).tolist()
 
