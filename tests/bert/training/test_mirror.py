@@ -96,7 +96,7 @@ KILLED = """
 
 @pytest.mark.slow
 @pytest.mark.faults
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_run_that_is_killed_within_an_upload_goes_on_elsewhere_to_the_same_bits(
     server: Server, undisturbed: Path, tmp_path: Path
 ) -> None:
