@@ -13,6 +13,7 @@ from bert.pretraining import PretrainingModel
 from bert.recipes import RECIPES
 from bert.training import optimizer, schedule
 from bert.training.optimizer import Optimizer
+from tests.bert.model.test_encoder import NEO
 
 SHAPES = {"a/bias": (5,), "a/kernel": (3, 5), "b/layer_norm/gamma": (7,), "c/kernel": (2, 2)}
 DECAY, CLIP, B1, B2, EPS = 0.1, 2.0, 0.9, 0.999, 1e-6
@@ -139,9 +140,9 @@ def test_layer_decay_multiplies_the_rate_once_per_layer() -> None:
 
 def test_every_variable_of_the_model_matches_a_decay_rule() -> None:
     shape = ModelConfig(vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12)
-    for placement in ("post", "pre"):
-        names = variables(PretrainingModel(dataclasses.replace(shape, norm_placement=placement), seed=1))
-        for name in names:
+    several: tuple[dict[str, Any], ...] = ({}, {"norm_placement": "pre"}, NEO)
+    for changes in several:
+        for name in variables(PretrainingModel(dataclasses.replace(shape, **changes), seed=1)):
             last = name.rsplit("/", 1)[-1]
             assert optimizer.decays(name) == (last not in ("gamma", "beta", "bias")), name
     with pytest.raises(ValueError, match="variable a/table: no rule"):
