@@ -37,7 +37,7 @@ def test_uses_follow_from_the_head(models: Models) -> None:
 
 
 def test_runs_with_the_same_encoder_share_it(models: Models) -> None:
-    of_tasks, others = ["classify", "regress", "label", "choose", "tag"], ["answer", "fill"]
+    of_tasks, others = ["classify", "label", "regress", "choose", "tag"], ["answer", "fill"]
     assert models.sharing() == [("tensorflow", of_tasks), ("tensorflow", others)]
     words = {
         model.name: model.heads["embed"].encoder.embeddings.word for model in models.all() if model.name in of_tasks
