@@ -85,12 +85,12 @@ def in_8_bits(encoder: Encoder, compute: Compute, folder: Path, weights: str) ->
     if not folder.exists():
         raise InputError(f"{folder}: no such folder, from which --engine openvino_int8 computes; {remedy}")
     manifest.verify(manifest.load(folder, "bert.export"))
-    described = files.read_object(folder / "model.json")
-    if described.get("compute") != INT8 or described.get("weights") != weights:
+    described, model = files.read_object(folder / "model.json"), folder / "openvino_model.xml"
+    if described.get("compute") != INT8 or described.get("weights") != weights or not model.exists():
         raise InputError(f"{folder}: not the 8 bits of the checkpoint that is used; remove it and {remedy}")
     from bert.engines.openvino import Int8Encoder
 
-    return Int8Encoder(encoder, compute, folder / "openvino_model.xml")
+    return Int8Encoder(encoder, compute, model)
 
 
 def choose(engine: Engine, config: ModelConfig, compute: Compute) -> Literal["tensorflow", "openvino"]:

@@ -17,7 +17,7 @@ import sentence_transformers
 import torch
 import transformers
 
-FLOAT32 = {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}}
+FLOAT32: dict[str, Any] = {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}}
 
 
 def piped(task: str, kind: str, folder: str, texts: list[str]) -> Any:
