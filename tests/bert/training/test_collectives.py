@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert.core.config import RunConfig
 from bert.core.errors import UsageError
 from bert.training import collectives, distributed
-from tests.training import ROOT, errors, losses, pretrain, same_bits, train_here, weights
+from tests.training import ROOT, errors, losses, pretrain, same_bits, weights
 
 OURS = ["--run.communicator", "tensorflow"]
 FOUR = ["--run.steps", "4", "--run.save_every", "4"]
@@ -182,7 +182,7 @@ ASKED = """
         return update(self, number, *arguments, **named)
     step.Step.update = asking
 """
-EIGHT = ["--run.steps", "8", "--run.save_every", "4", "--optimizer.learning_rate", "1e-3"]
+EIGHT = ["--run.steps", "8", "--run.save_every", "4"]
 
 
 @pytest.mark.multiprocess
@@ -191,8 +191,8 @@ EIGHT = ["--run.steps", "8", "--run.save_every", "4", "--optimizer.learning_rate
 def test_a_killed_rank_ends_the_others_and_the_run_goes_on_by_either_communicator(
     dataset: Path, tmp_path: Path
 ) -> None:
-    one, run, note = tmp_path / "one", tmp_path / "run", tmp_path / "killed"
-    train_here(dataset, one, *EIGHT)
+    straight, run, note = tmp_path / "straight", tmp_path / "run", tmp_path / "killed"
+    assert pretrain(dataset, straight, *EIGHT, ranks=2).returncode == 0
     killed = pretrain(dataset, run, *EIGHT, *OURS, ranks=2, patch=KILLED.format(note=str(note)))
     took = time.time() - float(note.read_text())
     assert killed.returncode == 128 + signal.SIGKILL and took < 20, (killed.stderr, took)
@@ -202,7 +202,4 @@ def test_a_killed_rank_ends_the_others_and_the_run_goes_on_by_either_communicato
     ], stopped.stderr
     done = pretrain(dataset, run, *EIGHT, ranks=2)
     assert done.returncode == 0, done.stderr
-    found = weights(run, 8)
-    for name, value in weights(one, 8).items():
-        if not name.endswith("key/bias"):  # whose gradient is zero, but for rounding
-            np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=2e-5, err_msg=name)
+    same_bits(weights(straight, 8), weights(run, 8))
