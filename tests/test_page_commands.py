@@ -153,6 +153,7 @@ PAGES = [
             "SQUAD_RECIPE=squad_tiny PRETRAINED=RUN FLAGS='--run.steps 2'",
             "SQUAD_DEV=squad1": "SQUAD_DEV=dev-v1.1.json",
             "squad_base": "squad_tiny",
+            "--init.layers 0 2 4": "--init.layers 1",
             "SQUAD_TRAIN=squad2": "SQUAD_TRAIN=dev-v2.0.json SQUAD_RECIPE=squad_tiny PRETRAINED=RUN "
             "FLAGS='--run.steps 2'",
             "SQUAD_DEV=squad2": "SQUAD_DEV=dev-v2.0.json",
