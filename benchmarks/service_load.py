@@ -35,6 +35,7 @@ from typing import Annotated, Any
 import httpx
 import numpy as np
 
+from benchmarks.engines import say
 from bert.core import cli, ranges
 from bert.core.ranges import BatchSize, Range, Seed
 from bert.hardware.choices import Engine
@@ -241,11 +242,11 @@ async def measure(
     load = Load(address, queries, checked=name != "transformers")
     await load.closed(options.seconds / 6)  # warm
     own = await load.closed(options.seconds / 3)
-    _say(service=name, load="closed", clients=CLIENTS, per_second=round(own, 2))
+    say(service=name, load="closed", clients=CLIENTS, per_second=round(own, 2))
     for share in (0.5, 1.0, 2.0):
         rate = share * (capacity or own)
         outcome = await load.open(rate, options.seconds, options.seed)
-        _say(
+        say(
             service=name,
             load=share,
             rate=round(rate, 2),
@@ -258,14 +259,10 @@ async def measure(
         outcome = await load.open(rate, options.seconds / 2, options.seed + 1)
         good = not (outcome.refused or outcome.lost) and np.percentile(outcome.seconds, 95) <= options.p95
         low, high = (rate, high) if good else (low, rate)
-    _say(service=name, load=f"p95 <= {options.p95} s", per_second=round(low, 2))
+    say(service=name, load=f"p95 <= {options.p95} s", per_second=round(low, 2))
     for client in load.idle:
         await client.aclose()
     return own
-
-
-def _say(**figures: Any) -> None:
-    print(json.dumps(figures), flush=True)
 
 
 def main(argv: list[str]) -> None:
