@@ -5,10 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import IO, NoReturn
 
 import place
 import processes
@@ -21,6 +22,7 @@ def run(words: Sequence[str]) -> NoReturn:
     """Run `N COMMAND...`: the command N times, as ranks. When one fails, end the others; end with its status."""
     count, command = int(words[0]), words[1:]
     ranks: list[subprocess.Popen[bytes]] = []
+    relays: list[threading.Thread] = []
 
     def stop(*_: int | FrameType | None) -> None:
         _end(ranks)
@@ -33,7 +35,12 @@ def run(words: Sequence[str]) -> NoReturn:
         variables = os.environ | place.by_gloo(own, own, (0, 1), host, LOOPBACK, port) | {"HOROVOD_GLOO_IFACE": "lo"}
         # The kernel ends it when this process is killed. A group of its own has all that it starts.
         line = ["setpriv", "--pdeathsig", "TERM", *command]
-        ranks.append(processes.start(line, env=variables, process_group=0))
+        rank = processes.start(line, env=variables, process_group=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        ranks.append(rank)
+        assert rank.stdout and rank.stderr
+        for source, target in ((rank.stdout, 1), (rank.stderr, 2)):
+            relays.append(threading.Thread(target=_relay, args=(source, target), daemon=True))
+            relays[-1].start()
     failed: list[subprocess.Popen[bytes]] = []
     running = True
     while running and not failed:
@@ -41,7 +48,16 @@ def run(words: Sequence[str]) -> NoReturn:
         running = None in [rank.poll() for rank in ranks]
         failed = [rank for rank in ranks if rank.returncode]
     _end(ranks)
+    for relay in relays:
+        relay.join()
     sys.exit(processes.status_of(failed[0]) if failed else 0)
+
+
+def _relay(source: IO[bytes], target: int) -> None:
+    """Copy lines whole: under PYTHONUNBUFFERED they come in pieces, which those of another rank would part."""
+    for line in source:
+        while line:
+            line = line[os.write(target, line) :]
 
 
 def _end(ranks: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -98,16 +98,24 @@ def rank(command: Sequence[str]) -> NoReturn:
     is_bound = "SLURM_STEP_ID" in os.environ and len(os.sched_getaffinity(0)) < (os.cpu_count() or 1)
     settings.limit_threads(settings.cores_per_rank(1 if is_bound else ranks))
     if problem := place.missing_interface():
-        print(f"error: {host()}: {problem}\n{mark} ended 2", file=sys.stderr, flush=True)
+        _report(f"error: {host()}: {problem}\n{mark} ended 2")
         sys.exit(2)
     if interface := place.own_interface():
         os.environ["HOROVOD_GLOO_IFACE"] = interface  # horovodrun names one for all hosts, whether they have it or not
     child = _Child((signal.SIGTERM, signal.SIGUSR1))
-    print(f"{mark} runs {host()} {os.getpid()}", file=sys.stderr, flush=True)
+    _report(f"{mark} runs {host()} {os.getpid()}")
     status = child.run(command)
     if status:
-        print(f"{mark} ended {status}", file=sys.stderr, flush=True)
+        _report(f"{mark} ended {status}")
     sys.exit(0 if status == STOPPED else status)
+
+
+def _report(text: str) -> None:
+    """Write text and a line feed to standard error at once: ranks may share a pipe.
+
+    Under PYTHONUNBUFFERED, print writes them one after the other, with what another rank writes between them.
+    """
+    os.write(2, f"{text}\n".encode())
 
 
 def again(words: Sequence[str]) -> NoReturn:

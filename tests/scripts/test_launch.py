@@ -150,6 +150,16 @@ def test_ranks_of_this_host_run_where_there_is_no_horovodrun(clean: dict[str, st
     assert there.returncode == 2 and "no horovodrun here" in there.stderr
 
 
+def test_lines_of_two_ranks_stay_whole_where_they_come_in_pieces(clean: dict[str, str], tmp_path: Path) -> None:
+    pieces = "for word in sys.argv[1], ' ', 'of rank': print(word, end='', file=sys.stderr), time.sleep(0.1)"
+    code = f"import sys, time\n{pieces}\nprint(file=sys.stderr)"
+    env = clean | {"VENV": str(tmp_path), "PATH": os.defpath, "PYTHONUNBUFFERED": "1"}
+    for _ in range(3):
+        words = ["sh", "-c", f'exec {sys.executable} -c "$CODE" $HOROVOD_RANK']
+        done = launch("-np", "2", "-x", "CODE", "--", *words, env=env | {"CODE": code})
+        assert (done.returncode, sorted(done.stderr.splitlines())) == (0, ["0 of rank", "1 of rank"])
+
+
 def test_the_cores_are_shared_among_the_ranks(environment: dict[str, str]) -> None:
     cores = len(os.sched_getaffinity(0))
     shown = launch(env=environment, code="print(os.environ['OMP_NUM_THREADS'], os.environ['TF_NUM_INTRAOP_THREADS'])")
