@@ -5,8 +5,9 @@
 
 RUN is a run directory of squad.train. The engines are TensorFlow and OpenVINO, each in float32 and bfloat16. With
 --output, RUN is exported there, and onnxruntime computes it in float32 and in `bert.export onnx --int8`'s 8 bits; with
---peer_python transformers on PyTorch does too, eager and through torch.compile, in a process for each. EXPORT is an
-output of `bert.export openvino --int8`; what it has not in 8 bits is computed in float32 and in bfloat16.
+--peer_python transformers on PyTorch does too, eager and through torch.compile, in a process for each. `--peers
+optimum` is optimum-intel, which computes the same model by OpenVINO. EXPORT is an output of `bert.export openvino
+--int8`; what it has not in 8 bits is computed in float32 and in bfloat16.
 
 Rows are random tokens that fill their length. In each round every contender computes the same rows once, in an order
 that changes from round to round. Prints a line of JSON for each batch size, length, engine and type: the median and the
@@ -24,7 +25,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -43,7 +44,7 @@ from squad import model
 ENGINES: tuple[Engine, ...] = ("tensorflow", "openvino")
 TYPES: tuple[Compute, ...] = ("float32", "bfloat16")
 PEER = "benchmarks.peers.transformers_engine"
-Way = Literal["eager", "compile"]
+Way = Literal["eager", "compile", "optimum"]
 Rows = dict[str, np.ndarray]
 Turn = tuple[float, float, list[np.ndarray]]  # milliseconds, milliseconds of processor time, logits
 Contenders = dict[tuple[str, str], Callable[[Rows], Turn]]  # by engine and type
@@ -66,7 +67,7 @@ class Options:
     openvino8: Path | None = None
     """output of bert.export openvino --int8 for the same run"""
     peer_python: Path | None = None
-    """interpreter with torch and transformers (scripts/extra_venv.sh parity)"""
+    """interpreter with torch and transformers (scripts/extra_venv.sh parity; for optimum: extra_venv.sh optimum)"""
     peers: tuple[Way, ...] = ("eager", "compile")
     """ways to run transformers"""
 
@@ -155,28 +156,29 @@ def of_openvino(folder: Path, hint: str) -> Callable[[Rows], list[np.ndarray]]:
 
 
 class Peer:
-    """A process of benchmarks/peers/transformers_engine.py, which computes rows when it is told to."""
+    """A process of another program, in benchmarks/peers, which computes what is in a file when it is told to."""
 
-    def __init__(self, python: Path, model_folder: Path, way: str, compute: str, folder: Path) -> None:
-        self.files = folder / "rows.npz", folder / f"logits_{way}_{compute}.npy"
-        with open(folder / f"{way}_{compute}.log", "wb") as log:
+    def __init__(self, python: Path, module: str, words: Sequence[object], folder: Path) -> None:
+        name = "_".join(str(word) for word in words[1:])
+        self.answer, log = folder / f"{name}.npy", folder / f"{name}.log"
+        with open(log, "wb") as stream:
             self.process = subprocess.Popen(
-                [str(python), "-m", PEER, str(model_folder), way, compute],
+                [str(python), "-m", module, *map(str, words)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=log,
+                stderr=stream,
                 text=True,
                 env=os.environ | {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))},
             )
 
-    def __call__(self, rows: Rows) -> Turn:
+    def ask(self, source: Path) -> tuple[float, float, np.ndarray]:
+        """Return the milliseconds by the clock and of processor time, and what was computed."""
         assert self.process.stdin and self.process.stdout
-        np.savez(self.files[0], *(rows[name] for name in INPUTS))
-        print(*self.files, file=self.process.stdin, flush=True)
+        print(source, self.answer, file=self.process.stdin, flush=True)
         wall, cpu = json.loads(self.process.stdout.readline() or "[NaN, NaN]")
         if np.isnan(wall):
-            raise UserError(f"transformers ended; its log is beside {self.files[0]}")
-        return wall, cpu, list(np.load(self.files[1]))
+            raise UserError(f"{self.answer.stem} ended ; see {self.answer.with_suffix('.log')}")
+        return wall, cpu, np.load(self.answer)
 
     def close(self) -> None:
         """End the process."""
@@ -191,11 +193,21 @@ def peers_of(options: Options) -> dict[tuple[str, str], Peer]:
     folder = options.output / "transformers"
     shutil.rmtree(folder, ignore_errors=True)
     run_module("bert.convert", "export", "huggingface", options.run, folder)
-    every = itertools.product(options.peers, TYPES)
     return {
-        (f"transformers, {way}", compute): Peer(options.peer_python, folder, way, compute, options.output)
-        for way, compute in every
+        (f"transformers, {way}", compute): Peer(options.peer_python, PEER, (folder, way, compute), options.output)
+        for way, compute in itertools.product(options.peers, TYPES)
     }
+
+
+def asking(peer: Peer, source: Path) -> Callable[[Rows], Turn]:
+    """Return a function of rows that gives the logits of a peer, which reads the rows from a file."""
+
+    def turn(rows: Rows) -> Turn:
+        np.savez(source, *(rows[name] for name in INPUTS))
+        wall, cpu, logits = peer.ask(source)
+        return wall, cpu, list(logits)
+
+    return turn
 
 
 def rows_of(vocabulary: int, batch: int, length: int) -> Rows:
@@ -243,7 +255,9 @@ def main(argv: list[str]) -> None:
         options.output.mkdir(parents=True, exist_ok=True)
     peers = peers_of(options)
     try:
-        contenders, vocabulary = load(options) | peers, model.load(options.run).run.config.vocab_size
+        contenders, vocabulary = load(options), model.load(options.run).run.config.vocab_size
+        for name, peer in peers.items():
+            contenders[name] = asking(peer, peer.answer.with_name("rows.npz"))
         for length, batch in itertools.product(options.length, options.batch):
             measured = measure(contenders, rows_of(vocabulary, batch, length), options.rounds)
             for (engine, compute), figures in measured.items():

@@ -1,27 +1,43 @@
 """transformers on PyTorch as an engine for questions, for benchmarks/engines.py; imports nothing of ours.
 
-    python -m benchmarks.peers.transformers_engine MODEL eager|compile float32|bfloat16
+    python -m benchmarks.peers.transformers_engine MODEL eager|compile|optimum float32|bfloat16
 
 Takes two paths in a line: that of the inputs as .npz, and that of the logits to write as .npy. Answers with the
 milliseconds that the model took, by the clock and of processor time. Runs in the environment of scripts/extra_venv.sh
-parity.
+parity, or optimum for the model that optimum-intel loads.
 """
 
 import json
 import os
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import torch
 from transformers import AutoModelForQuestionAnswering
 
 
+def of_torch(folder: str, way: str, compute: str) -> Any:
+    """Return the model of a folder on PyTorch."""
+    model = AutoModelForQuestionAnswering.from_pretrained(folder).to(getattr(torch, compute)).eval()
+    return torch.compile(model) if way == "compile" else model
+
+
+def of_openvino(folder: str, compute: str) -> Any:
+    """Return the model of a folder as optimum-intel converts and loads it."""
+    from optimum.intel import OVModelForQuestionAnswering
+
+    hint = {"float32": "f32", "bfloat16": "bf16"}[compute]
+    return OVModelForQuestionAnswering.from_pretrained(
+        folder, export=True, ov_config={"INFERENCE_PRECISION_HINT": hint}
+    )
+
+
 def main(folder: str, way: str, compute: str) -> None:
     """Answer lines until there are no more."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    model = AutoModelForQuestionAnswering.from_pretrained(folder).to(getattr(torch, compute)).eval()
-    function = torch.compile(model) if way == "compile" else model
+    function = of_openvino(folder, compute) if way == "optimum" else of_torch(folder, way, compute)
     for line in sys.stdin:
         source, target = line.split()
         arrays = [torch.from_numpy(array.astype(np.int64)) for array in np.load(source).values()]

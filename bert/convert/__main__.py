@@ -80,6 +80,8 @@ def convert(
     reader, writer = (run, formats[form]) if direction == "export" else (formats[form], run)
 
     def make(partial: Path) -> outputs.StageResult:
+        if direction == "export":
+            run.check_form(source)
         model: Model = reader.read_model(source, *([head, base] if base else more.values()))
         model = run.named(model, labels) if labels else model
         writer.write_model(model, partial)

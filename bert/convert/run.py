@@ -114,15 +114,20 @@ def input_files(run: Path) -> list[Path]:
     return [newest, *described, *([records.path] if records else [])]
 
 
+def check_form(run: Path) -> None:
+    """Raise InputError if no other format has a model of this architecture."""
+    path = run / "bert_config.json"
+    config = ModelConfig.load(path)
+    if not config.causal:
+        families.of(config, tokenizer_kind.of(vocabulary.path_in(run)), path)
+    for key, value in GPT2.items() if config.causal else ():
+        if (ours := getattr(config, key)) != value:
+            raise InputError(f"{path}: {key} is {ours!r}; the other formats have only {value!r}")
+
+
 def read_model(run: Path) -> Model:
     """Read the newest checkpoint of a run, without optimizer state. Raises InputError if it is not a run directory."""
     folder, config = checkpoint.to_use(run), ModelConfig.load(run / "bert_config.json")
-    if not config.causal:
-        families.of(config, tokenizer_kind.of(vocabulary.path_in(run)), run / "bert_config.json")
-    for key, value in GPT2.items() if config.causal else ():
-        if (ours := getattr(config, key)) != value:
-            path = run / "bert_config.json"
-            raise InputError(f"{path}: {key} is {ours!r}; the other formats have only {value!r}")
     stored = checkpoint.Stored(folder)
     shapes = {name: tuple(shape) for name, shape in stored.shapes.items()}
     checkpoint.check_depth(folder, config.num_hidden_layers, shapes)

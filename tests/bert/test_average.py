@@ -1,5 +1,6 @@
 """The average of checkpoints is the mean of each weight, and a run directory that commands read."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -56,6 +57,17 @@ def test_each_weight_is_the_mean_of_the_newest_checkpoints(run: Path, tmp_path: 
     assert opened.settings["imported"]["origin"] == "average run"
     (scores,) = MaskedWords(opened).log_probabilities([np.array([2, 5, 4, 3])], [[2]])
     assert np.exp(scores).sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_a_model_that_no_other_format_has_is_averaged_too(run: Path, tmp_path: Path) -> None:
+    config = dataclasses.replace(SMALL, positions="rotary")
+    config.save(run / "bert_config.json")
+    for step in (12, 13):
+        checkpoint.save(run, step, dict(variables(PretrainingModel(config, seed=step))), keep=5)
+    average.main([str(run), "--output", str(tmp_path / "mean"), "--last", "2"])
+    found, (one, two) = weights(tmp_path / "mean", 0), (weights(run, step) for step in (12, 13))
+    assert found.keys() == one.keys() and Run.open(tmp_path / "mean").config == config
+    np.testing.assert_allclose(found["pooler/kernel"], (one["pooler/kernel"] + two["pooler/kernel"]) / 2, rtol=1e-6)
 
 
 def test_low_rank_updates_are_in_the_mean(run: Path, tmp_path: Path) -> None:
