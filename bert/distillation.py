@@ -2,8 +2,12 @@
 
     (1 - w) L + w T^2 KL(softmax(z' / T) || softmax(z / T))     z: logits of the model, z': of the teacher
 
-The teacher computes its logits in the step, without dropout and without gradients. Its weights are in no checkpoint of
-the run; config.json has their hash, so that a run goes on with the same teacher only.
+Losses of the layers (bert/model/distillation_losses.py) can be added, or stand alone. Each is an objective of its own,
+with a mean over the tokens of the whole batch.
+
+The teacher computes in the step, without dropout and without gradients. Its weights are in no checkpoint of the run;
+config.json has their hash, so that a run goes on with the same teacher only. A projection of hidden states is trained
+with the model and kept in its checkpoints. Nothing else reads it.
 """
 
 from collections.abc import Callable
@@ -15,9 +19,12 @@ import tensorflow as tf
 from bert import labels
 from bert.core.config import DistillConfig, ModelConfig, ParallelConfig
 from bert.core.errors import UsageError
+from bert.model import distillation_losses
+from bert.model.dense import Dense
 from bert.model.dropout import DropoutRng
-from bert.model.encoder import Mode, variables
-from bert.model.losses import Measure
+from bert.model.encoder import Encoder, Mode, Observed, variables
+from bert.model.initializers import Initializer
+from bert.model.losses import Distance, Measure
 from bert.runs import Run
 from bert.text import vocabulary
 from bert.text.sampler import Batch
@@ -27,6 +34,15 @@ from bert.training.distributed import on_rank_zero
 from bert.training.task import Sums, Task
 
 ENTRY = "teacher"  # of config.json: the content hash of its weights
+PROJECTION = f"{checkpoint.DISTILLATION}/projection"  # of hidden states
+
+
+class LayersTeacher(tf.Module):
+    """A teacher without a head: what it computes is observed."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.encoder = Encoder(config, seed=0)
 
 
 class Teachable(Task, Protocol):
@@ -40,45 +56,142 @@ class Teachable(Task, Protocol):
 
 
 class Distilled:
-    """A task whose losses have soft labels while it is trained; `plain` is the task without, by which it is scored."""
+    """A task that learns from a teacher; `plain` is the task without it, by which it is scored.
 
-    def __init__(self, plain: Teachable, teacher: tf.Module, config: DistillConfig) -> None:
-        """teacher: a module with the inputs and outputs of the task's."""
-        self.plain, self.teacher, self.config = plain, teacher, config
-        self.module, self.objectives = plain.module, plain.objectives
+    Without a loss of outputs the heads do not learn, so that it is scored by the losses of the layers: `plain` is then
+    this task.
+    """
+
+    def __init__(self, task: Teachable, teacher: tf.Module, config: DistillConfig, seed: int = 0) -> None:
+        """teacher: with an `encoder`; if its outputs are learned, with the inputs and outputs of the task's module.
+
+        seed: of the projection.
+        """
+        self.task, self.teacher, self.config, self.module = task, teacher, config, task.module
+        self.distances = tuple(config.distances)
+        self.objectives = (*task.objectives, *self.distances) if config.outputs else self.distances
+        self.factors = {**getattr(task, "factors", {}), **config.distances}
+        if config.outputs != 1:
+            self.factors |= {name: config.outputs * self.factors.get(name, 1.0) for name in task.objectives}
+        self.plain: Any = task if config.outputs else self
+        self.projection: Dense | None = None
+        if self.distances and config.projects(ours := task.module.encoder.config, theirs := teacher.encoder.config):
+            init = Initializer(seed, ours.initializer_range)
+            self.projection = Dense(init, PROJECTION, ours.hidden_size, theirs.hidden_size)
+            task.module.projection_to_teacher = self.projection  # so it is one of the variables that learn
 
     def __getattr__(self, name: str) -> Any:
         """Return what else the task has, such as `predict`."""
-        return getattr(self.plain, name)
+        return getattr(self.task, name)
 
     def weights(self, batch: Batch) -> Sums:
-        """Return those of the task."""
-        return self.plain.weights(batch)
+        """Return those of the task, and the tokens of each loss of the layers, or the pairs of tokens."""
+        weights, mask = self.task.weights(batch), batch["input_mask"] if self.distances else None
+        for name in self.distances:
+            counted = distillation_losses.pairs if name == "attention" else distillation_losses.tokens
+            weights = weights | {name: tf.reduce_sum(counted(mask))}
+        return {name: weights[name] for name in self.objectives}
 
-    def measure(self, batch: Batch, mode: Mode) -> dict[str, Measure]:
-        """Return the summed loss, soft labels included, and the number of correct predictions of each objective."""
-        taught = tf.nest.map_structure(tf.stop_gradient, self.teacher(batch, Mode(mode.dtype, DropoutRng(None))))
-        outputs, share = self.module(batch, mode), self.config.weight
-        soft = self.plain.soft(outputs, taught, batch, self.config.temperature)
-        return {
-            name: measure._replace(loss=(1 - share) * measure.loss + share * soft[name]) if name in soft else measure
-            for name, measure in self.plain.measured(outputs, batch).items()
-        }
+    def measure(self, batch: Batch, mode: Mode) -> dict[str, Measure | Distance]:
+        """Return the summed losses, soft labels included, and the number of correct predictions of each objective."""
+        own = Observed(self.config.needs_last_states) if self.distances else None
+        outputs, share = self.module(batch, mode._replace(observed=own)), self.config.weight
+        theirs = Observed(self.config.needs_last_states) if self.distances else None
+        by_teacher = Mode(mode.dtype, DropoutRng(None), observed=theirs)
+        measures: dict[str, Measure | Distance] = {}
+        if self.config.has_soft_labels:
+            taught = tf.nest.map_structure(tf.stop_gradient, self.teacher(batch, by_teacher))
+            soft = self.task.soft(outputs, taught, batch, self.config.temperature)
+        else:
+            soft = {}
+            assert own and own.tokens is not None, "something is learned of the teacher"
+            self.teacher.encoder(own.tokens, by_teacher)
+        for name, measure in (self.task.measured(outputs, batch) if self.config.outputs else {}).items():
+            mixed = (1 - share) * measure.loss + share * soft[name] if name in soft else measure.loss
+            measures[name] = measure._replace(loss=mixed)
+        if own and theirs:
+            measures |= {name: Distance(loss) for name, loss in self._distances(own, theirs, mode, by_teacher).items()}
+        return measures
+
+    def _distances(self, own: Observed, theirs: Observed, mode: Mode, by_teacher: Mode) -> Sums:
+        """Return the losses of the layers, by name."""
+        assert own.tokens is not None, "the encoder has computed"
+        student, teacher = self.module.encoder, self.teacher.encoder
+        mask = own.tokens.mask if own.tokens.mask is not None else tf.ones_like(own.tokens.ids)
+        weights = distillation_losses.tokens(mask)  # [B, T]
+        of_rows = tf.reshape(weights, [-1])
+        taught = [tf.stop_gradient(x) for x in theirs.states]
+        layers = self.config.teacher_layers(student.config, teacher.config)
+        losses: Sums = {}
+        if "cosine" in self.distances:
+            losses["cosine"] = distillation_losses.cosine(own.states[-1], taught[-1], of_rows)
+        if "hidden" in self.distances:
+            states = [self.projection(x) for x in own.states] if self.projection else own.states
+            mapped = [taught[0], *(taught[layer + 1] for layer in layers)]
+            losses["hidden"] = distillation_losses.hidden(states, mapped, of_rows)
+        if "attention" in self.distances:
+            losses["attention"] = distillation_losses.scores(
+                [_scores(student, own, number, mode) for number in range(len(layers))],
+                [tf.stop_gradient(_scores(teacher, theirs, layer, by_teacher)) for layer in layers],
+                distillation_losses.pairs(mask),
+            )
+        if "relations" in self.distances:
+            layer, heads = self.config.relation(teacher.config)
+            losses["relations"] = distillation_losses.relations(
+                student.projected(own, len(student.layers) - 1, mode),
+                [tf.stop_gradient(x) for x in teacher.projected(theirs, layer, by_teacher)],
+                heads,
+                own.tokens.attention_mask(),
+                weights,
+            )
+        return losses
 
 
-def opened(config: DistillConfig, parallel: ParallelConfig, comm: Communicator, check: Callable[[Run], None]) -> Run:
+def _scores(encoder: Encoder, observed: Observed, layer: int, mode: Mode) -> tf.Tensor:
+    q, k, _ = encoder.projected(observed, layer, mode)
+    return distillation_losses.attention_scores(q, k)
+
+
+def opened(
+    config: DistillConfig,
+    student: ModelConfig,
+    tokens: int,
+    parallel: ParallelConfig,
+    comm: Communicator,
+    check: Callable[[Run], None],
+) -> Run:
     """Return the teacher's run. Rank 0 alone reads it, and calls `check`, which raises an error if it does not fit.
 
-    All ranks call it. Raise as `Run.open` and `check` do, UsageError for divided models.
+    tokens: of the longest input. All ranks call it. Raise as `Run.open` and `check` do, UsageError for divided models,
+    and for models whose layers cannot be compared.
     """
     path = config.teacher
     assert path is not None, "it is given"
     if parallel.tensor > 1:
         raise UsageError("distill.teacher is whole on each rank; leave out --parallel.tensor")
+    if config.distances and parallel.overlap:
+        raise UsageError(
+            f"distill.{next(iter(config.distances))} needs the hidden states of all layers at once; leave out "
+            "--parallel.overlap"
+        )
+    if not (config.distances or config.has_soft_labels):
+        raise UsageError(
+            "distill.teacher has no effect with distill.weight 0; leave it out, or give --distill.relations"
+        )
 
     def read() -> Run:
         run = Run.open(path, "the run directory of a trained model to --distill.teacher")
         check(run)
+        if config.distances and (student.causal or run.config.causal):
+            raise UsageError(f"--distill.teacher {path}: layers of causal models are not compared; leave it out")
+        if (longest := run.config.max_position_embeddings) < tokens:
+            raise UsageError(
+                f"--distill.teacher {path}: has {longest} positions, fewer than the {tokens} tokens of an input"
+            )
+        try:
+            config.check_fit(student, run.config)
+        except UsageError as error:
+            raise UsageError(f"--distill.teacher {path}: {error}") from error
         return run
 
     return on_rank_zero(read, comm)

@@ -248,7 +248,7 @@ def describe(config: PretrainConfig, data: loop.Data, ranks: int) -> str:
     requested, config = config, resolve(config, data, Device(kind="GPU"), ranks // parts)
     sequence = loop.sequence_length(config.model, data)
     predictions = sequence if config.model.causal else data.spec["masked_lm_ids"]["shape"][0]
-    teacher = teacher_of(config, ALONE).config if config.distill.teacher else None
+    teacher = teacher_of(config, sequence, ALONE).config if config.distill.teacher else None
     lines = cost.describe(
         config, ranks, sequence=sequence, predictions=predictions, available=len(data), teacher=teacher
     )
@@ -291,7 +291,8 @@ def train(phase: Phase, comm: Communicator, recipe: str) -> None:
             "more documents, or with a larger --held_out_fraction of data.shards",
             comm,
         )
-    teacher = teacher_of(config, comm) if config.distill.teacher else None
+    tokens = loop.sequence_length(config.model, data)
+    teacher = teacher_of(config, tokens, comm) if config.distill.teacher else None
     preflight.before_weights(config, comm, teacher=teacher.config if teacher else None)
     task, taught = task_for(config, data, comm.parts), dict[str, str]()
     if teacher:
@@ -310,17 +311,21 @@ def train(phase: Phase, comm: Communicator, recipe: str) -> None:
     loop.train(training)
 
 
-def teacher_of(config: PretrainConfig, comm: Communicator) -> Run:
-    """Return the run of the teacher. Raise as `distillation.opened` does, UsageError without masked words."""
+def teacher_of(config: PretrainConfig, tokens: int, comm: Communicator) -> Run:
+    """Return the run of the teacher. Raise as `distillation.opened` does, UsageError without masked words.
+
+    tokens: of a sequence.
+    """
 
     def check(run: Run) -> None:
-        if config.model.causal or config.generator or run.config.causal or not run.has(MASKED_LM):
+        has_head = not config.distill.has_soft_labels or run.has(MASKED_LM)
+        if config.model.causal or config.generator or run.config.causal or not has_head:
             raise UsageError(
                 f"--distill.teacher {run.path}: the model and its teacher must predict masked words; give a run of "
-                "bert.pretrain or an import with that head"
+                "bert.pretrain or an import with that head, or --distill.weight 0"
             )
 
-    return distillation.opened(config.distill, config.parallel, comm, check)
+    return distillation.opened(config.distill, config.model, tokens, config.parallel, comm, check)
 
 
 def with_teacher(
@@ -328,9 +333,10 @@ def with_teacher(
 ) -> tuple[Task, dict[str, str]]:
     """Return the task with soft labels of a teacher, and what config.json says of it. Raise as `distillation.load`."""
     assert isinstance(task, Pretraining), "`teacher_of` checks it"
-    teacher = WordTeacher(dataclasses.replace(run.config, vocab_multiple=1))
+    make = WordTeacher if config.distill.has_soft_labels else distillation.LayersTeacher
+    teacher = make(dataclasses.replace(run.config, vocab_multiple=1))
     entry = distillation.load(run, teacher, vocab, config.model, config.run.path, comm)
-    return distillation.Distilled(task, teacher, config.distill), entry
+    return distillation.Distilled(task, teacher, config.distill, config.run.seed), entry
 
 
 def _folder(phase: Phase) -> Path:

@@ -161,32 +161,36 @@ def fine_tune(
 
 def teacher_of(prepared: Prepared[C], run: FineTuneConfig, comm: Communicator) -> Run:
     """Return the run of the teacher. Raise as `distillation.opened` does, UsageError for one of another task."""
-    kind = prepared.kind
-    if prepared.objective is not Objective or kind.described.regression:
-        raise UsageError("distill.teacher needs classes, which numbers and embeddings do not have; leave it out")
+    kind, distill = prepared.kind, run.distill
+    if prepared.objective is not Objective:
+        raise UsageError("distill.teacher is not made for the training of embeddings; leave it out")
+    if distill.has_soft_labels and kind.described.regression:
+        raise UsageError(
+            "distill.teacher needs classes, which numbers do not have; leave it out, or give --distill.weight 0"
+        )
+    if distill.outputs == 0:
+        raise UsageError("distill.outputs 0 leaves the head of a task untrained; leave it out")
 
     def check(opened: Run) -> None:
-        path, longest = opened.path, opened.config.max_position_embeddings
-        if opened.head != kind.described:
+        if distill.has_soft_labels and opened.head != kind.described:
             has, needed = (
                 f"{head.kind} {head.listed()}".strip() if head else "no head" for head in (opened.head, kind.described)
             )
-            raise UsageError(f"--distill.teacher {path}: has {has}, but the data are for {needed}; in this order")
-        if longest < kind.length:
             raise UsageError(
-                f"--distill.teacher {path}: has {longest} positions, fewer than the {kind.length} tokens of an input"
+                f"--distill.teacher {opened.path}: has {has}, but the data are for {needed}; in this order"
             )
 
-    return distillation.opened(run.distill, run.parallel, comm, check)
+    return distillation.opened(distill, run.model, kind.length, run.parallel, comm, check)
 
 
 def with_teacher(
     kind: Kind, task: Objective, opened: Run, run: FineTuneConfig, vocab: Path, comm: Communicator
 ) -> tuple[distillation.Distilled, Mapping[str, str]]:
     """Return the task with soft labels of a teacher, and what config.json says of it. Raise as `distillation.load`."""
-    teacher = kind.model(opened.config, seed=0)
+    has_head = run.distill.has_soft_labels
+    teacher = kind.model(opened.config, seed=0) if has_head else distillation.LayersTeacher(opened.config)
     entry = distillation.load(opened, teacher, vocab, run.model, run.run.path, comm)
-    return distillation.Distilled(task, teacher, run.distill), entry
+    return distillation.Distilled(task, teacher, run.distill, run.run.seed), entry
 
 
 def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communicator) -> Prepared[TaskConfig]:

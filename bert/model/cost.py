@@ -6,7 +6,7 @@ model; None if there is none. teacher: likewise, of the model whose outputs are 
 
 import dataclasses
 
-from bert.core.config import LoraConfig, ModelConfig, ObjectiveConfig, ParallelConfig, PretrainConfig
+from bert.core.config import DistillConfig, LoraConfig, ModelConfig, ObjectiveConfig, ParallelConfig, PretrainConfig
 
 CHUNK_BYTES = 1 << 27  # of the float32 scores of the vocabulary that a causal model computes at once
 MOMENTS = 8  # bytes of the two moments of a parameter
@@ -102,6 +102,12 @@ def teacher_parameters(teacher: ModelConfig) -> int:
     return encoder_parameters(teacher) + _masked_lm(teacher)
 
 
+def projection_parameters(model: ModelConfig, distill: DistillConfig, teacher: ModelConfig | None) -> int:
+    """Return the number of parameters by which hidden states are projected to those of a teacher."""
+    projected = teacher is not None and distill.projects(model, teacher)
+    return (model.hidden_size + 1) * teacher.hidden_size if teacher and projected else 0
+
+
 def state_bytes(
     model: ModelConfig,
     replicas: int,
@@ -110,16 +116,18 @@ def state_bytes(
     in_encoder: int | None = None,
     teacher: ModelConfig | None = None,
     kept: int = MOMENTS,
+    beside: int = 0,
 ) -> int:
     """Return the bytes of weights, accumulated gradients and moments on each rank; of a teacher, of its weights.
 
     The model may be in parts, and its replicas may divide the moments. in_encoder: number of parameters that learn in
-    the encoder, or for it, if it is frozen itself; None: all its own. kept: `OptimizerConfig.bytes_kept`.
+    the encoder, or for it, if it is frozen itself; None: all its own. kept: `OptimizerConfig.bytes_kept`. beside: how
+    many parameters learn beside the model (`projection_parameters`).
     """
-    count = local_parameters(model, parallel.tensor, generator)
+    count = local_parameters(model, parallel.tensor, generator) + beside
     learning = count
     if in_encoder is not None:
-        learning = parameters(model) - encoder_parameters(model) + in_encoder
+        learning = parameters(model) - encoder_parameters(model) + in_encoder + beside
         count += in_encoder
     fixed = teacher_parameters(teacher) if teacher else 0
     return 4 * (count + fixed) + 4 * learning + kept * learning // (replicas if parallel.shard_optimizer else 1)
@@ -132,14 +140,15 @@ def update_bytes(
     generator: ModelConfig | None = None,
     teacher: ModelConfig | None = None,
     kept: int = MOMENTS,
+    beside: int = 0,
 ) -> int:
     """Return the bytes on each rank during the update: `state_bytes`, and what several ranks exchange.
 
     All ranks hold the summed gradients. With a sharded optimizer a rank holds its share of them and of the new weights,
     and the new weights of one bucket, which it has gathered. A variable larger than a bucket has one of its own.
     """
-    state = state_bytes(model, replicas, parallel, generator, teacher=teacher, kept=kept)
-    count = local_parameters(model, parallel.tensor, generator)
+    state = state_bytes(model, replicas, parallel, generator, teacher=teacher, kept=kept, beside=beside)
+    count = local_parameters(model, parallel.tensor, generator) + beside
     if replicas == 1:
         return state
     if not parallel.shard_optimizer:
@@ -179,6 +188,28 @@ def flops(
     return 3.0 * (layers * attention + 2 * tokens * width * (width + inner) + head + projection)
 
 
+def update_flops(config: PretrainConfig, sequence: int, predictions: int, teacher: ModelConfig | None = None) -> float:
+    """Return the floating-point operations of training on one sequence, as `flops`, with those of a teacher.
+
+    A teacher computes the forward pass alone, up to the last layer that is learned. Losses of layers have products in
+    both models.
+    """
+    model, distill = config.model, config.distill
+    states = None if model.causal else states_read(predictions)
+    if teacher is None:
+        return flops(model, sequence, predictions, states, generator=config.generator)
+    total = 0.0 if not distill.outputs else predictions  # words whose scores are computed
+    own = flops(model, sequence, total, None if distill.needs_last_states else states)
+    used = distill.layers_used(model, teacher)
+    scored = predictions if distill.has_soft_labels else 0
+    theirs = flops(dataclasses.replace(teacher, num_hidden_layers=used), sequence, scored) / 3
+    products = (
+        2.0 * sequence * sequence * ((distill.attention > 0) * model.num_hidden_layers + 3 * (distill.relations > 0))
+    )
+    projected = 2.0 * sequence * projection_parameters(model, distill, teacher) * (model.num_hidden_layers + 1)
+    return own + theirs + products * (3 * model.hidden_size + teacher.hidden_size) + 3 * projected
+
+
 def states_read(predictions: int) -> int:
     """Return how many tokens of a pretraining sequence need a last hidden state: the masked ones and [CLS]."""
     return predictions + 1
@@ -203,6 +234,7 @@ def activations(
     if teacher:
         terms = activations(config, sequence, predictions, rows, cpu=cpu)
         scores, layer = _teacher_activations(config, teacher, sequence, predictions, rows)
+        terms |= {"losses of layers": _distance_activations(config, teacher, sequence, rows)}
         return terms | {"teacher": max(scores, layer - sum(terms.values()))}
     if config.generator:  # the arrays of two models; the scores of words are those of the generator
         own, plain = config.generator, ObjectiveConfig()
@@ -214,7 +246,8 @@ def activations(
     model, size = config.model, BYTES[config.precision.compute]
     layers, width, inner = model.num_hidden_layers, model.hidden_size, model.intermediate_size
     tokens = (rows or config.batch.per_device) * sequence
-    last = tokens if model.causal or not predictions else config.batch.per_device * states_read(predictions)
+    whole = model.causal or not predictions or config.distill.needs_last_states
+    last = tokens if whole else config.batch.per_device * states_read(predictions)
     past = (layers - 1) * tokens + last  # tokens of all layers after their attention
     heads, fused, rate = model.num_attention_heads, model.fused_attention, model.attention_probs_dropout_prob
     pairs = 0 if fused else layers * tokens * heads * sequence  # attention weights of all layers
@@ -268,13 +301,30 @@ def _teacher_activations(
 ) -> tuple[int, int]:
     """Return the bytes of a teacher's scores of the vocabulary [B, P, V], and those of one of its layers.
 
-    It computes before the model does, and nothing but the scores, in float32, is kept for the loss.
+    Beside what losses of layers compare, nothing but the scores, in float32, is kept for the loss.
     """
     size, width, inner = BYTES[config.precision.compute], teacher.hidden_size, teacher.intermediate_size
     tokens = (rows or config.batch.per_device) * sequence
     attention = tokens * (2 * teacher.num_attention_heads * sequence + 4 * width) * size  # scores, their softmax
     layer = tokens * width * 4 + max(attention, (2 + teacher.gated) * tokens * inner * size)
-    return config.batch.per_device * predictions * teacher.vocab_size * 4, layer
+    scored = predictions if config.distill.has_soft_labels else 0
+    return config.batch.per_device * scored * teacher.vocab_size * 4, layer
+
+
+def _distance_activations(config: PretrainConfig, teacher: ModelConfig, sequence: int, rows: int) -> int:
+    """Return the bytes that losses of layers keep of both models, in float32."""
+    model, distill = config.model, config.distill
+    tokens = (rows or config.batch.per_device) * sequence
+    count = 0
+    if distill.cosine:
+        count += 2 * tokens * model.hidden_size  # both states, of length 1
+    if distill.hidden:  # the teacher's states, and their differences
+        count += 2 * (model.num_hidden_layers + 1) * tokens * teacher.hidden_size
+    if distill.attention:  # the differences of scores, and two scores at once
+        count += (model.num_hidden_layers + 2) * tokens * model.num_attention_heads * sequence
+    if distill.relations:  # both distributions of queries, keys and values, and two arrays of relations at once
+        count += 8 * tokens * distill.relation(teacher)[1] * sequence
+    return 4 * count
 
 
 def describe(
@@ -299,11 +349,12 @@ def describe(
     accumulation = batch.accumulation(replicas)
     sequences = run.steps * batch.total
     kept = config.optimizer.bytes_kept
-    state = state_bytes(config.model, replicas, config.parallel, generator, teacher=teacher, kept=kept)
-    states = None if config.model.causal else states_read(predictions)
-    arithmetic = sequences * flops(config.model, sequence, predictions, states, generator=generator)
+    beside = projection_parameters(config.model, config.distill, teacher)
+    state = state_bytes(config.model, replicas, config.parallel, generator, teacher=teacher, kept=kept, beside=beside)
+    arithmetic = sequences * update_flops(config, sequence, predictions, teacher)
     working = sum(activations(config, sequence, predictions, teacher=teacher).values())
-    memory = max(state + working, update_bytes(config.model, replicas, config.parallel, generator, teacher, kept))
+    update = update_bytes(config.model, replicas, config.parallel, generator, teacher, kept, beside)
+    memory = max(state + working, update)
     local = local_parameters(config.model, parts, generator)
     traffic = f"{local * (2 if config.precision.compress else 4) / 1e6:,.0f} MB of gradients summed"
     if replicas > 1 and config.parallel.shard_optimizer:

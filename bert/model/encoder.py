@@ -66,6 +66,16 @@ class Reach(NamedTuple):
     rotation: Rotation | None = None  # of queries and keys; None: none
 
 
+class Observed:
+    """What an encoder reads and computes, for losses of its layers."""
+
+    def __init__(self, last: bool) -> None:
+        """last: whether the last layer's states are needed of all tokens, also where not all are read."""
+        self.last = last
+        self.tokens: TokenBatch | None = None
+        self.states: list[tf.Tensor] = []  # of the embeddings and each layer, [B*T, D]; the last one as `last` says
+
+
 class Mode(NamedTuple):
     """How a forward pass is computed."""
 
@@ -74,6 +84,7 @@ class Mode(NamedTuple):
     groups: Groups | None = None  # layers whose gradients are computed together; None: all
     compile_parts: bool = False  # compile what each sub-layer computes between two sums over the model's parts
     cache: Cache | None = None  # of the tokens before these, whose positions are `cache.positions`
+    observed: Observed | None = None  # where an encoder leaves what it reads and computes; None: nowhere
 
     def branch(self, number: int) -> "Mode":
         """Return the mode of part `number` of the model, which has its own dropout masks, keys and values."""
@@ -165,11 +176,8 @@ class Attention(SubLayer):
         inputs: `num_inputs` copies of x [B*T, D]. read: rows [R] whose output is computed; None computes all. Return
         the product with the output kernel, [R, D].
         """
-        mask, rotate = reach
-        tokens = tf.shape(mask)[-2 if mode.cache else -1]
-        q, k, v = (self._separate if self.fused else self._joint)(inputs, tokens, mode.dtype)  # [B, N, T, H]
-        if rotate:
-            q, k = rotate(q), rotate(k)
+        mask = reach.mask
+        q, k, v = self.projected(inputs, mode, reach)
         if mode.cache:
             k, v = mode.cache.extend(k, v)
         scores_shape = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # [B, N, T, T]
@@ -180,6 +188,13 @@ class Attention(SubLayer):
         context = attend(q, k, v, mask, *bits, rate=self.rate, fused=fused)
         merged = merge(context, self.heads * self.head_width)  # [B*T, D]
         return self.output.product(_rows(merged, read), mode.dtype)
+
+    def projected(self, inputs: Sequence[tf.Tensor], mode: Mode, reach: Reach) -> tuple[tf.Tensor, ...]:
+        """Return the queries (times `scale`), keys and values of the inputs [B, N, T, H]."""
+        mask, rotate = reach
+        tokens = tf.shape(mask)[-2 if mode.cache else -1]
+        q, k, v = (self._separate if self.fused else self._joint)(inputs, tokens, mode.dtype)
+        return (rotate(q), rotate(k), v) if rotate else (q, k, v)
 
     def _joint(self, inputs: Sequence[tf.Tensor], tokens: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
         """Compute queries (times `scale`), keys and values [B, N, T, H] of x [B*T, D] by one product."""
@@ -329,7 +344,11 @@ class Encoder(tf.Module):
 
     def __call__(self, tokens: TokenBatch, mode: Mode, read: tf.Tensor | None = None) -> tf.Tensor:
         """Return the last hidden states, float32: [B, T, D], or [R, D] of the rows `read` [R] of [B*T, D]."""
-        last = self._hidden_states(tokens, mode, read)[-1]
+        whole = mode.observed is not None and mode.observed.last
+        states = self._hidden_states(tokens, mode, None if whole else read)
+        if mode.observed:
+            mode.observed.tokens, mode.observed.states = tokens, states
+        last = _rows(states[-1], read) if whole else states[-1]
         return self._batched(last, tokens) if read is None else last
 
     def states(self, tokens: TokenBatch, mode: Mode) -> list[tf.Tensor]:
@@ -354,6 +373,17 @@ class Encoder(tf.Module):
         if self.norm:
             states[-1] = self.norm(states[-1])
         return states
+
+    def projected(self, observed: Observed, number: int, mode: Mode) -> tuple[tf.Tensor, ...]:
+        """Return a layer's queries (times `attention.scale`), keys and values [B, N, T, H] in a pass that was observed.
+
+        The graph has their products twice.
+        """
+        assert observed.tokens is not None, "the encoder has computed"
+        layer, reach = self.layers[number], reach_of_layers(self.config, observed.tokens)[number]
+        x = observed.states[number]
+        x = layer.attention_norm(x) if layer.pre_norm and layer.attention_norm else x
+        return layer.attention.projected(layer.attention.enter(x), mode, reach)
 
     def _batched(self, x: tf.Tensor, tokens: TokenBatch) -> tf.Tensor:
         return tf.reshape(x, [tf.shape(tokens.ids)[0], tf.shape(tokens.ids)[1], self.config.hidden_size])

@@ -17,6 +17,12 @@ class Measure(NamedTuple):
     correct: tf.Tensor  # weighted number of correct predictions; of equal scores the first is the prediction
 
 
+class Distance(NamedTuple):
+    """The sum of an objective that predicts nothing, but compares what two models compute."""
+
+    loss: tf.Tensor  # weighted
+
+
 class Detection(NamedTuple):
     """The sums of an objective with labels 0 and 1 of which few are 1."""
 

@@ -97,13 +97,16 @@ def job(phase: recipes.Phase, options: Options, cluster: Cluster) -> Job:
         )
     measured = None if path is None else measurement.read(path, cluster, options.measured_ranks)
     taught_by = phase.config.distill.teacher
+    teacher = ModelConfig.load(taught_by / "bert_config.json") if taught_by else None
+    if teacher:
+        phase.config.distill.check_fit(model, teacher)
     return Job(
         sequence,
         min(options.predictions or predictions, sequence),
         options.price,
         measured,
         options.currency,
-        teacher=ModelConfig.load(taught_by / "bert_config.json") if taught_by else None,
+        teacher=teacher,
     )
 
 

@@ -60,7 +60,7 @@ class Job:
     price: float = 0.0  # of a GPU-hour
     measured: Measured | None = None
     currency: str = ""  # of the price
-    teacher: ModelConfig | None = None  # of a distillation; its memory is counted, its arithmetic is not
+    teacher: ModelConfig | None = None  # of a distillation
 
     @property
     def unit(self) -> str:
@@ -205,10 +205,9 @@ def work_of(config: PretrainConfig, cluster: Cluster, job: Job) -> Work:
     travels = 2.0 if config.precision.compress else 4.0
     if parallel.shard_optimizer:  # gradients are scattered, and new weights gathered: each is half of an all-reduce
         travels = (travels + 4.0) / 2
-    states = None if model.causal else cost.states_read(job.predictions)
     hidden_state = batch.per_device * job.sequence * model.hidden_size * BYTES[config.precision.compute]
     return Work(
-        flops=cost.flops(model, job.sequence, job.predictions, states, generator=config.generator) / parts,
+        flops=cost.update_flops(config, job.sequence, job.predictions, job.teacher) / parts,
         per_device=batch.per_device,
         accumulation=batch.accumulation(copies),
         parameters=local / (copies if parallel.shard_optimizer else 1),

@@ -54,11 +54,11 @@ def estimate(
     parts = config.parallel.tensor
     model, parallel = config.model, config.parallel
     terms = cost.activations(config, sequence, predictions, teacher=teacher)
-    kept = config.optimizer.bytes_kept
+    kept, beside = config.optimizer.bytes_kept, cost.projection_parameters(model, config.distill, teacher)
     return Memory(
-        state=cost.state_bytes(model, replicas, parallel, config.generator, teacher=teacher, kept=kept),
+        state=cost.state_bytes(model, replicas, parallel, config.generator, teacher=teacher, kept=kept, beside=beside),
         activations={name: size // parts if name in DIVIDED else size for name, size in terms.items()},
-        update=cost.update_bytes(model, replicas, parallel, config.generator, teacher, kept),
+        update=cost.update_bytes(model, replicas, parallel, config.generator, teacher, kept, beside),
         available=available(gpu),
     )
 

@@ -34,8 +34,9 @@ FOLDER = "checkpoints"  # of a run directory
 HIDDEN = re.compile(r"\.step-\d+\.(partial|parts|old|lock)")  # the last two: of versions up to 0.1.0
 EMA, EMA_TOTAL = "ema", "ema_total"  # the moving average of the weights, and what it is to be divided by
 DESCRIPTION = "description"  # in a manifest: the hashes of the files that describe the run
+DISTILLATION = "distillation"  # variables by which a model is compared with its teacher
 # Of training: first parts of names.
-STATE = ("adam_m", "adam_v", "applied", EMA, EMA_TOTAL, "guard", "loss_scale", "spikes", "run")
+STATE = ("adam_m", "adam_v", "applied", DISTILLATION, EMA, EMA_TOTAL, "guard", "loss_scale", "spikes", "run")
 ENCODER = re.compile(r"embeddings|layer_([0-9]+)|final")  # first parts of names
 MAX_LISTED = 4  # names in a message
 GLOB_CHARACTERS = set("*?[\\")  # TensorFlow writes to the path itself, but reads it as a pattern

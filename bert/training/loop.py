@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from bert import labels
 from bert.core import files
-from bert.core.config import ModelConfig, TrainConfig, flatten
+from bert.core.config import DISTANCES, ModelConfig, TrainConfig, flatten
 from bert.core.errors import IntegrityError, Stopped
 from bert.core.manifest import Manifest
 from bert.core.progress import Progress
@@ -346,7 +346,7 @@ class Trainer:
         for source, batch in share:
             batches[source].append(batch)
         measures = self.step.evaluate(batches)
-        for name in {*self.step.task.objectives} - self.without_figures:
+        for name in {*self.step.evaluated.objectives} - self.without_figures:
             if f"{name}_loss" not in measures:
                 self.without_figures.add(name)
                 tell(f"warning: {self.heldout.manifest.path}: {without_figures(name)}", self.comm)
@@ -354,7 +354,8 @@ class Trainer:
 
     def _tell_what_was_fed(self, number: int, log: metrics.Log) -> None:
         """Log what the updates up to update `number` read, those that rollbacks left out included."""
-        offset, labelled = int(self.step.sample_offset), bool({*self.step.task.objectives} - {"mlm", "rtd"})
+        offset, unlabelled = int(self.step.sample_offset), {"mlm", "rtd", *DISTANCES}
+        labelled = bool({*self.step.task.objectives} - unlabelled)
         try:
             figures = fed.figures(self.samples, number + offset, self.config.run.steps + offset, labelled)
         except IntegrityError as error:  # a damaged record of another rank, which data.skip_bad lets pass there

@@ -46,7 +46,8 @@ def before_weights(
     parts(config.model, config.run, comm)
     updates = cost.low_rank_parameters(config.model, lora, config.init.frozen_layers)
     in_encoder = updates if lora.rank or config.init.frozen_encoder else None
-    memory(config.model, config.parallel, comm, config.generator, in_encoder, teacher, config.optimizer.bytes_kept)
+    beside, kept = cost.projection_parameters(config.model, config.distill, teacher), config.optimizer.bytes_kept
+    memory(config.model, config.parallel, comm, config.generator, in_encoder, teacher, kept, beside)
 
 
 def before_updates(config: TrainConfig, comm: Communicator, data: Path, tokens: int) -> str | None:
@@ -94,26 +95,28 @@ def memory(
     in_encoder: int | None = None,
     teacher: ModelConfig | None = None,
     kept: int = cost.MOMENTS,
+    beside: int = 0,
 ) -> None:
     """Raise ResourceError if weights, gradients and moments alone need more than the memory of the device.
 
     Otherwise the system would kill the process while the weights are made. generator: trained beside the model.
-    in_encoder, teacher, kept: as `cost.state_bytes` has them.
+    in_encoder, teacher, kept, beside: as `cost.state_bytes` has them.
     """
     device = comm.device.memory if comm.device.is_gpu else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if device is None:
         return
     together = 1 if comm.device.is_gpu else comm.local_size  # ranks in one memory
-    need = together * cost.state_bytes(model, comm.replicas.size, parallel, generator, in_encoder, teacher, kept)
+    learned = generator, in_encoder, teacher, kept, beside
+    need = together * cost.state_bytes(model, comm.replicas.size, parallel, *learned)
     if need <= device:
         return
     sharded = dataclasses.replace(parallel, shard_optimizer=True)
     remedy = "choose a smaller model, or divide it over ranks with --parallel.tensor"
-    if together * cost.state_bytes(model, comm.replicas.size, sharded, generator, in_encoder, teacher, kept) <= device:
+    if together * cost.state_bytes(model, comm.replicas.size, sharded, *learned) <= device:
         remedy = "give --parallel.shard_optimizer true, or choose a smaller model"
-    beside = f", and a teacher of {cost.teacher_parameters(teacher):,}," if teacher else ""
+    and_teacher = f", and a teacher of {cost.teacher_parameters(teacher):,}," if teacher else ""
     raise ResourceError(
-        f"weights, gradients and moments of {cost.parameters(model, generator):,} parameters{beside} need "
+        f"weights, gradients and moments of {cost.parameters(model, generator):,} parameters{and_teacher} need "
         f"{need / 2**30:,.1f} GiB; there are {device / 2**30:,.1f} GiB; {remedy}"
     )
 

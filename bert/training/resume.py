@@ -149,7 +149,11 @@ def begin(
             checkpoint.check_description(start_from)
             check_vocabulary(vocabulary.path_in(start_from), vocab, config.model.causal)
             weights_loaded = _without(weights, _head_of_other_classes(start_from, entries))
-            weights_loaded = {name: weight for name, weight in weights_loaded.items() if not is_of_update(name)}
+            weights_loaded = {
+                name: weight
+                for name, weight in weights_loaded.items()
+                if not is_of_update(name) and not name.startswith(f"{checkpoint.DISTILLATION}/")
+            }
             checkpoint.load_weights(
                 start_from, weights_loaded, (*new_heads, *_missing_heads(start_from)), config.init.layers
             )

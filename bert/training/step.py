@@ -67,7 +67,8 @@ class Step:
         whole = getattr(task, "of_all_samples", None) is not None
         self._whole = WholeBatch(task, execution, comm, run.seed) if whole else None  # type: ignore[arg-type]
         self.apply = optimizer.updater(self.guard, buckets)
-        self._evaluation = Evaluation(getattr(task, "plain", task), execution, comm)
+        self.evaluated: Task = getattr(task, "plain", task)
+        self._evaluation = Evaluation(self.evaluated, execution, comm)
         if hasattr(task, "predict"):
             self._predict = execution.function(lambda batch: task.predict(batch, execution.mode(DropoutRng(None))))
 

@@ -9,7 +9,7 @@ from bert.core.config import PrecisionConfig
 from bert.hardware import graphs
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode
-from bert.model.losses import Detection, Measure
+from bert.model.losses import Detection, Distance, Measure
 from bert.model.parts import Parts
 from bert.model.traversal import Groups
 from bert.text.sampler import Batch
@@ -25,6 +25,7 @@ class Task(Protocol):
     are 0 and 1 has `two_classes`, the feature with the labels of each; they have no figures where all are the same.
     One whose loss is not the plain sum of its objectives' has `factors`, the factor of each that has another than 1.
     One with objectives whose measures are `Detection`s names them in `detections`.
+    One with objectives whose measures are `Distance`s, which have no accuracy, names them in `distances`.
     One with a teacher has `plain`, the task without it, whose losses are those of evaluations.
     """
 
@@ -34,7 +35,7 @@ class Task(Protocol):
     def weights(self, batch: Batch) -> Sums:
         """Return the weight of each objective in the batch: the scalar that its summed loss is divided by."""
 
-    def measure(self, batch: Batch, mode: Mode) -> Mapping[str, Measure | Detection]:
+    def measure(self, batch: Batch, mode: Mode) -> Mapping[str, Measure | Detection | Distance]:
         """Return the summed loss and the number of correct predictions of each objective."""
 
 
@@ -79,16 +80,16 @@ class Execution(NamedTuple):
         return graphs.function(function, jit_compile=self.compile_all, reduce_retracing=not self.compile_all)
 
 
-def flat(measures: Mapping[str, Measure | Detection]) -> Sums:
+def flat(measures: Mapping[str, Measure | Detection | Distance]) -> Sums:
     """Return the measures of all objectives as scalars: "mlm_loss", "mlm_correct"."""
     return {f"{name}_{field}": value for name, m in measures.items() for field, value in m._asdict().items()}
 
 
 def names_of_sums(task: Task) -> list[str]:
     """Return the names of the scalars that `flat` makes of the task's measures."""
-    fields = {name: Measure._fields for name in task.objectives} | {
-        name: Detection._fields for name in getattr(task, "detections", ())
-    }
+    fields = {name: Measure._fields for name in task.objectives}
+    fields |= {name: Detection._fields for name in getattr(task, "detections", ())}
+    fields |= {name: Distance._fields for name in getattr(task, "distances", ())}
     return [f"{name}_{field}" for name in task.objectives for field in fields[name]]
 
 
@@ -103,10 +104,10 @@ def means(task: Task, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> di
 
     Accuracies, and precision and recall of a detection, are in percent; without a prediction there is no precision.
     """
-    by_name, detections = {}, getattr(task, "detections", ())
+    by_name, detections, distances = {}, getattr(task, "detections", ()), getattr(task, "distances", ())
     for name, weight in weights.items():
         by_name[f"{name}_loss"] = float(sums[f"{name}_loss"] / weight)
-        if getattr(task, "counts_correct", True):
+        if name not in distances and getattr(task, "counts_correct", True):
             by_name[f"{name}_accuracy"] = float(100 * sums[f"{name}_correct"] / weight)
         for figure, of in (("precision", "predicted"), ("recall", "positive")) if name in detections else ():
             if (count := sums[f"{name}_{of}"]) > 0:
