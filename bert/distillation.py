@@ -94,18 +94,16 @@ class Distilled:
 
     def measure(self, batch: Batch, mode: Mode) -> dict[str, Measure | Distance]:
         """Return the summed losses, soft labels included, and the number of correct predictions of each objective."""
-        own = Observed(self.config.needs_last_states) if self.distances else None
+        own, theirs = (Observed(self.config.needs_last_states) if self.distances else None for _ in range(2))
         outputs, share = self.module(batch, mode._replace(observed=own)), self.config.weight
-        theirs = Observed(self.config.needs_last_states) if self.distances else None
         by_teacher = Mode(mode.dtype, DropoutRng(None), observed=theirs)
-        measures: dict[str, Measure | Distance] = {}
+        soft: Sums = {}
         if self.config.has_soft_labels:
             taught = tf.nest.map_structure(tf.stop_gradient, self.teacher(batch, by_teacher))
             soft = self.task.soft(outputs, taught, batch, self.config.temperature)
-        else:
-            soft = {}
-            assert own and own.tokens is not None, "something is learned of the teacher"
+        elif own:
             self.teacher.encoder(own.tokens, by_teacher)
+        measures: dict[str, Measure | Distance] = {}
         for name, measure in (self.task.measured(outputs, batch) if self.config.outputs else {}).items():
             mixed = (1 - share) * measure.loss + share * soft[name] if name in soft else measure.loss
             measures[name] = measure._replace(loss=mixed)
@@ -182,8 +180,6 @@ def opened(
     def read() -> Run:
         run = Run.open(path, "the run directory of a trained model to --distill.teacher")
         check(run)
-        if config.distances and (student.causal or run.config.causal):
-            raise UsageError(f"--distill.teacher {path}: layers of causal models are not compared; leave it out")
         if (longest := run.config.max_position_embeddings) < tokens:
             raise UsageError(
                 f"--distill.teacher {path}: has {longest} positions, fewer than the {tokens} tokens of an input"

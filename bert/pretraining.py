@@ -318,11 +318,12 @@ def teacher_of(config: PretrainConfig, tokens: int, comm: Communicator) -> Run:
     """
 
     def check(run: Run) -> None:
-        has_head = not config.distill.has_soft_labels or run.has(MASKED_LM)
-        if config.model.causal or config.generator or run.config.causal or not has_head:
+        if config.model.causal or config.generator or run.config.causal:
+            raise UsageError(f"--distill.teacher {run.path}: the model and its teacher must predict masked words")
+        if config.distill.has_soft_labels and not run.has(MASKED_LM):
             raise UsageError(
-                f"--distill.teacher {run.path}: the model and its teacher must predict masked words; give a run of "
-                "bert.pretrain or an import with that head, or --distill.weight 0"
+                f"--distill.teacher {run.path}: has no head for masked words; give a run of bert.pretrain or an import "
+                "with that head, or --distill.weight 0 to learn its layers alone"
             )
 
     return distillation.opened(config.distill, config.model, tokens, config.parallel, comm, check)

@@ -730,6 +730,7 @@ class DistillConfig:
     def check_fit(self, student: ModelConfig, teacher: ModelConfig) -> None:
         """Raise UsageError if a loss of the layers cannot be computed with these two models."""
         ours, theirs = student.num_hidden_layers, teacher.num_hidden_layers
+        _require(not (self.distances and teacher.causal), "is a causal model, whose layers are not compared")
         if self.hidden or self.attention:
             mapped = self.teacher_layers(student, teacher)
             _require(

@@ -1,4 +1,4 @@
-"""Soft labels are Hinton's formula; the teacher is in no checkpoint and in no evaluation; students take layers."""
+"""Each loss is its published formula; the teacher is in no checkpoint and in no evaluation; students take layers."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,19 +9,21 @@ import pytest
 import tensorflow as tf
 
 from bert import pretrain
+from bert.convert import __main__ as convert
 from bert.core.config import BatchConfig, DistillConfig, ModelConfig, PrecisionConfig
-from bert.core.errors import UserError
-from bert.distillation import Distilled
+from bert.core.errors import UsageError, UserError
+from bert.distillation import Distilled, LayersTeacher
 from bert.model import losses
 from bert.model.dropout import DropoutRng
-from bert.model.encoder import Mode, variables
+from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.pretraining import Pretraining, WordTeacher
 from bert.text.records import Dataset
 from bert.text.sampler import Batch, BatchSampler
 from squad.config import Windowing
 from squad.model import AnswerSpans
+from tests.bert.text.test_packing import saved
 from tests.bert.training.test_step import step_of
-from tests.training import TINY, checkpoints, same_bits, weights
+from tests.training import TINY, checkpoints, measured, same_bits, weights
 
 T, SHARE = 2.5, 0.3
 
@@ -107,6 +109,201 @@ def test_a_step_learns_both_losses_of_masked_words_and_keeps_the_teacher(
     assert found["mlm_loss"] == pytest.approx(((1 - SHARE) * hard + SHARE * soft) / count, rel=1e-4)
     assert found["nsp_loss"] == pytest.approx(evaluated["nsp_loss"], rel=1e-4)
     assert all(variable.numpy().tobytes() == before[name].tobytes() for name, variable in variables(teacher).items())
+
+
+States = list[np.ndarray]  # of a sequence, without padding [T, D]
+
+
+def computed(encoder: Encoder, batch: Batch) -> tuple[list[States], list[list[States]]]:
+    """Hidden states, and queries, keys and values of each layer by q = x W + b, of each sequence, in float64."""
+    tokens = TokenBatch(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+    states = [x.numpy().astype(np.float64) for x in encoder.states(tokens, Mode(tf.float32, DropoutRng(None)))]
+    of_states: list[States] = []
+    of_layers: list[list[States]] = []
+    for number, length in enumerate(batch["input_mask"].numpy().sum(axis=1)):
+        own = [x[number, :length] for x in states]
+        of_states.append(own)
+        of_layers.append(
+            [
+                [
+                    x @ part.weight.numpy().astype(np.float64) + part.bias.numpy()
+                    for part in (layer.attention.query, layer.attention.key, layer.attention.value)
+                ]
+                for x, layer in zip(own, encoder.layers, strict=False)
+            ]
+        )
+    return of_states, of_layers
+
+
+def heads_of(x: np.ndarray, count: int) -> np.ndarray:
+    return x.reshape(len(x), count, -1).transpose(1, 0, 2)  # [A, T, D / A]
+
+
+def scores_of(q: np.ndarray, k: np.ndarray, count: int) -> np.ndarray:
+    q, k = heads_of(q, count), heads_of(k, count)
+    return np.asarray(q @ k.transpose(0, 2, 1) / np.sqrt(q.shape[2]))
+
+
+def spread(module: tf.Module, seed: int) -> None:
+    """Give all weights random values, so that no two layers are alike."""
+    for number, variable in enumerate(variables(module).values()):
+        variable.assign(tf.random.stateless_normal(variable.shape, (seed, number), stddev=0.5))
+
+
+LAYERS = DistillConfig(outputs=0.0, hidden=3.0, attention=0.25, relations=2.0, relation_layer=1, relation_heads=10)
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_losses_of_layers_are_the_published_formulas_without_padding(
+    equal: bool, model_config: ModelConfig, dataset: Path
+) -> None:
+    config = dataclasses.replace(model_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    wide = dataclasses.replace(model_config, hidden_size=20 if equal else 30, num_hidden_layers=4)
+    distill = dataclasses.replace(LAYERS, cosine=0.5 if equal else 0.0)
+    plain, teacher = Pretraining(config, seed=3), LayersTeacher(wide)
+    task = Distilled(plain, teacher, distill, seed=7)
+    spread(teacher, 1)
+    spread(plain.module, 2)
+    projection = task.projection
+    assert (projection is None) == equal
+    frozen = [variable.numpy() for variable in variables(teacher).values()]
+    expected, tokens, pairs = dict.fromkeys(distill.distances, 0.0), 0, 0
+    batches = batches_of(dataset)
+    assert any((batch["input_mask"].numpy() == 0).any() for batch in batches)
+    for batch in batches:
+        (states, own), (taught, theirs) = (computed(x, batch) for x in (plain.module.encoder, teacher.encoder))
+        for x, y, ours, layers in zip(states, taught, own, theirs, strict=True):
+            tokens, pairs = tokens + len(x[0]), pairs + len(x[0]) ** 2
+            if equal:
+                norms = np.linalg.norm(x[-1], axis=1) * np.linalg.norm(y[-1], axis=1)
+                expected["cosine"] += (1 - (x[-1] * y[-1]).sum(axis=1) / norms).sum()
+            if projection:
+                kernel, bias = (part.numpy() for part in (projection.weight, projection.bias))
+                x = [each @ kernel + bias for each in x]
+            for number, mapped in ((0, 0), (1, 2), (2, 4)):  # of four layers the second and the last
+                expected["hidden"] += ((x[number] - y[mapped]) ** 2).mean(axis=1).sum()
+            for number, mapped in ((0, 1), (1, 3)):
+                of_student, of_teacher = (scores_of(q, k, 5) for q, k, _ in (ours[number], layers[mapped]))
+                expected["attention"] += ((of_student - of_teacher) ** 2).mean(axis=0).sum()
+            for a, b in zip(ours[1], layers[1], strict=True):
+                p, q = (softmax(scores_of(each, each, 10)) for each in (b, a))
+                expected["relations"] += divergence(p, q).sum(axis=-1).mean(axis=0).sum()
+    means = {name: value / (pairs if name == "attention" else tokens) for name, value in expected.items()}
+    step = step_of(task)
+    total = sum(distill.distances[name] * value for name, value in means.items())
+    for found in (step.evaluate({"": batches}), step.update(1, batches, rate=1e-3)):
+        assert {name: found[f"{name}_loss"] for name in means} == pytest.approx(means, rel=1e-4)
+        assert found["loss"] == pytest.approx(total, rel=1e-4)
+        assert not [name for name in found if "accuracy" in name or "mlm" in name]
+    assert all(np.array_equal(x, y) for x, y in zip(frozen, variables(teacher).values(), strict=True))
+    assert step.update(2, batches, rate=1e-3)["loss"] < total
+    names = [name for name in step.state if "distillation/" in name]
+    assert len(names) == (0 if equal else 6)  # the projection's kernel and bias, with their moments
+
+
+def test_the_loss_of_outputs_and_those_of_layers_are_added_with_their_factors(
+    model_config: ModelConfig, dataset: Path
+) -> None:
+    """DistilBERT's 5, 2 and 1. Of heads and last layers only the read tokens are computed without the cosine."""
+    config = dataclasses.replace(model_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    teacher, batches = WordTeacher(config), batches_of(dataset)
+    spread(teacher, 1)
+
+    def first_update(distill: DistillConfig) -> dict[str, float]:
+        plain = Pretraining(config, seed=3)
+        spread(plain.module, 2)
+        return step_of(Distilled(plain, teacher, distill)).update(1, batches, rate=1e-3)
+
+    plain, soft = (first_update(DistillConfig(weight=weight))["mlm_loss"] for weight in (0, 1))
+    alone = first_update(DistillConfig(outputs=0.0, cosine=1.0, relations=1.0))
+    both = first_update(DistillConfig(weight=5 / 7, outputs=7.0, cosine=1.0))
+    assert both["loss"] == pytest.approx(5 * soft + 2 * plain + alone["cosine_loss"] + 7 * both["nsp_loss"], rel=1e-5)
+    some = first_update(DistillConfig(weight=0.0, relations=2.0))
+    assert some["loss"] == pytest.approx(plain + both["nsp_loss"] + 2 * alone["relations_loss"], rel=1e-5)
+
+
+def test_accumulated_losses_of_layers_are_those_of_one_batch(model_config: ModelConfig, dataset: Path) -> None:
+    config = dataclasses.replace(model_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    teacher = LayersTeacher(dataclasses.replace(model_config, hidden_size=30))
+    spread(teacher, 1)
+    found = []
+    for size in (6, 2):
+        task = Distilled(Pretraining(config, seed=3), teacher, dataclasses.replace(LAYERS, outputs=1.0, weight=0.0), 7)
+        batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=size), seed=1).read(0)
+        measures = step_of(task).update(1, batches, rate=1e-3)
+        found.append((measures, {name: weight.numpy() for name, weight in variables(task.module).items()}))
+    (one, weights_of_one), (two, weights_of_two) = found
+    assert two == pytest.approx(one, rel=1e-5, abs=1e-5)
+    for name, weight in weights_of_one.items():
+        np.testing.assert_allclose(weights_of_two[name], weight, rtol=1e-4, atol=2e-6, err_msg=name)
+
+
+def test_losses_that_two_models_cannot_have_are_refused(model_config: ModelConfig) -> None:
+    teacher = dataclasses.replace(model_config, hidden_size=24, num_hidden_layers=5, num_attention_heads=3)
+    for fields, reason in (
+        ({"cosine": 1.0}, "needs equal widths, but the model has 20 and the teacher 24"),
+        ({"attention": 1.0, "layers": (0, 4)}, "needs equal heads, but the model has 5 and the teacher 3"),
+        ({"hidden": 1.0}, "its 5 layers are no multiple of the model's 2; give --distill.layers"),
+        ({"hidden": 1.0, "layers": (1,)}, "distill.layers has 1 layers, the model 2"),
+        ({"hidden": 1.0, "layers": (1, 5)}, "distill.layers 5: it has the layers 0 to 4"),
+        ({"relations": 1.0}, "3 relation heads do not divide the width 20"),
+        ({"relations": 1.0, "relation_heads": 4, "relation_layer": 5}, "relation_layer 5: it has the layers 0 to 4"),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            DistillConfig(**fields).check_fit(model_config, teacher)
+    DistillConfig(hidden=1.0, layers=(1, 1), relations=1.0, relation_heads=4).check_fit(model_config, teacher)
+    for fields, reason in (
+        ({"outputs": 0.0}, "leaves nothing to learn"),
+        ({"layers": (0, 1), "relations": 1.0}, "distill.layers has no effect without"),
+        ({"relation_heads": 4, "hidden": 1.0}, "have no effect without distill.relations"),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            DistillConfig(**fields)
+
+
+@pytest.mark.slow
+def test_a_projection_is_trained_and_resumed_and_nothing_else_has_it(
+    model_config: ModelConfig, dataset: Path, tmp_path: Path
+) -> None:
+    base = ["demo_phase1", "--data.train", str(dataset), *TINY, "--batch.per_device", "3", "--run.save_every", "1"]
+    saved(tmp_path / "t", dataset, dataclasses.replace(model_config, hidden_size=30), 0.5)
+    layers = ["--distill.outputs", "0", "--distill.hidden", "1", "--distill.relations", "1"]
+    student = [*base, "--run.steps", "2", "--run.keep", "9", "--distill.teacher", f"{tmp_path}/t", *layers]
+    pretrain.main([*student, "--run.directory", f"{tmp_path}/whole"])
+    pretrain.main([*student, "--run.directory", f"{tmp_path}/parts"])
+    for step in checkpoints(tmp_path / "parts")[1:]:
+        (tmp_path / "parts" / "checkpoints" / step).rename(tmp_path / step)
+    pretrain.main([*student, "--run.directory", f"{tmp_path}/parts"])
+    first, last = (weights(tmp_path / "parts", step) for step in (1, 2))
+    same_bits(weights(tmp_path / "whole", 2), last)
+    kernel = "distillation/projection/kernel"
+    assert first[kernel].shape == (20, 30) and (first[kernel] != last[kernel]).any()
+    assert not (first["masked_lm/bias"].any() or last["adam_m/masked_lm/bias"].any())  # no head learns
+    heldout = [at["loss"] for key, at in measured(tmp_path / "whole").items() if key[1] == "heldout"]
+    assert heldout and all("mlm_loss" not in at for at in measured(tmp_path / "whole").values())
+    convert.main(["export", "huggingface", f"{tmp_path}/whole", f"{tmp_path}/exported"])
+    convert.main(["import", "huggingface", f"{tmp_path}/exported", f"{tmp_path}/back"])
+    np.testing.assert_array_equal(
+        weights(tmp_path / "back", 0)["layer_1/mlp/inner/kernel"], last["layer_1/mlp/inner/kernel"]
+    )
+    for more in (
+        [],
+        ["--distill.teacher", f"{tmp_path}/t", *layers],
+    ):  # go on without the projection, or with a new one
+        again = f"{tmp_path}/again{len(more)}"
+        pretrain.main(
+            [*base, "--run.steps", "1", "--init.checkpoint", f"{tmp_path}/whole", *more, "--run.directory", again]
+        )
+        assert (kernel in weights(Path(again), 1)) == bool(more)
+    for flags, reason in (
+        (["--parallel.overlap", "true"], "needs the hidden states of all layers at once; leave out --parallel.overlap"),
+        (["--distill.cosine", "1"], "t: distill.cosine needs equal widths"),
+        (["--distill.relation_layer", "2"], "t: distill.relation_layer 2: it has the layers 0 to 1"),
+        (["--distill.teacher", "none"], "demo_phase1 learns from a trained model; give --distill.teacher RUN"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            pretrain.main([*student, *flags, "--run.directory", f"{tmp_path}/bad"])
+    assert not (tmp_path / "bad").exists()
 
 
 @pytest.mark.slow

@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bert.core.config import PretrainConfig, flatten
 from bert.core.errors import UsageError
-from bert.recipes import RECIPES, choose
-from tests.training import losses, write_dataset, write_tokens
+from bert.recipes import RECIPES, SIZES, choose
+from tests.training import losses, train_here, write_dataset, write_tokens
 
 # The fields that a configuration had when a recipe was a function, and the first digits of the SHA-256 of each
 # configuration, as recipe and in miniature. Fields that came later are not of it.
@@ -72,6 +73,7 @@ FROZEN = {
 WHOLE = {"bert_base", "bert_large_adam", "bert_large", "bert_large_float32", "bert_large_dgx1", "bert_large_superpod",
          "bert_large_dgxa100", "bert_large_dgxh100", "bert_tiny", "bert_mini", "demo"}  # fmt: skip
 
+DISTILLED = {"distilbert", "tinybert_4x312", "tinybert_6x768", "minilm_6x384", "minilm_12x384"}
 MODERN = {"bert_modern_small", "bert_modern_base", "bert_modern_large"}
 
 
@@ -95,7 +97,7 @@ def test_every_name_has_the_configuration_that_it_had() -> None:
 
 
 def test_a_name_without_phase_has_both_and_each_phase_has_a_name() -> None:
-    assert RECIPES.keys() == FROZEN.keys() | WHOLE | MODERN
+    assert RECIPES.keys() == FROZEN.keys() | WHOLE | MODERN | DISTILLED
     for name in WHOLE:
         first, second = RECIPES[name].phases
         assert (first, second) == tuple(RECIPES[f"{name}_phase{number}"].phases[0] for number in (1, 2))
@@ -272,10 +274,49 @@ def test_electra_small_has_the_published_settings() -> None:
     assert (optimizer.beta_1, optimizer.beta_2, optimizer.decay_power, optimizer.decay_steps) == (0.9, 0.999, 1.0, 0)
 
 
+def test_students_have_the_published_losses() -> None:
+    """Of the papers, scripts/extract.py and train.py of DistilBERT, general_distill.py of TinyBERT, MiniLMv2's 4.1."""
+    distil = config("distilbert")
+    factors = distil.distill.outputs * np.array([distil.distill.weight, 1 - distil.distill.weight])
+    np.testing.assert_allclose([*factors, distil.distill.cosine], [5, 2, 1])
+    assert (distil.distill.temperature, distil.init.layers) == (2, (0, 2, 4, 7, 9, 11))
+    sizes = {}
+    for name in DISTILLED:
+        model, distill = config(name).model, config(name).distill
+        sizes[name] = model.num_hidden_layers, model.hidden_size, model.num_attention_heads, model.intermediate_size
+        if name.startswith("tinybert"):
+            assert (distill.outputs, distill.distances) == (0, {"hidden": 1, "attention": 1})
+            assert distill.teacher_layers(model, SIZES["base"])[:2] == (
+                (2, 5) if model.num_hidden_layers == 4 else (1, 3)
+            )
+        if name.startswith("minilm"):
+            assert (distill.outputs, distill.distances) == (0, {"relations": 1})
+            assert distill.relation(SIZES["base"]) == (11, 48)
+            large = dataclasses.replace(distill, relation_layer=20, relation_heads=64)
+            large.check_fit(model, SIZES["large"])
+            batch, optimizer, run = config(name).batch, config(name).optimizer, config(name).run
+            assert (batch.total, optimizer.learning_rate, optimizer.warmup_steps) == (256, 6e-4, 4000)
+            assert (optimizer.weight_decay, optimizer.beta_1, optimizer.beta_2, run.steps) == (
+                0.01,
+                0.9,
+                0.999,
+                400_000,
+            )
+        distill.check_fit(model, SIZES["base"])
+    six, narrow = (6, 768, 12, 3072), (384, 12, 1536)
+    assert sizes == {
+        "distilbert": six,
+        "tinybert_6x768": six,
+        "tinybert_4x312": (4, 312, 12, 1200),
+        "minilm_6x384": (6, *narrow),
+        "minilm_12x384": (12, *narrow),
+    }
+
+
 def different_in_miniature() -> list[str]:
     """One recipe of each group that the shrinking makes equal, but for rates and the length of sequences."""
     first: dict[str, str] = {}
-    for name in FROZEN:
+    for name in (*FROZEN, *sorted(DISTILLED)):
         small = RECIPES[name].miniature().phases[0].config
         model = dataclasses.replace(small.model, max_position_embeddings=512)
         optimizer = dataclasses.replace(small.optimizer, learning_rate=1.0)
@@ -300,6 +341,10 @@ def test_every_recipe_runs_in_miniature(name: str, dataset: Path, tmp_path: Path
     if config(name).generator:
         data = write_dataset(tmp_path / "data", pairs="none")
     flags = ["--smoke", "--data.train", data, "--precision.xla", xla]
+    if config(name).distill.distances:
+        teacher = ["--model.hidden_size", "64", "--model.num_attention_heads", "2", "--run.steps", "1"]
+        train_here(dataset, tmp_path / "teacher", *teacher)
+        flags += ["--distill.teacher", tmp_path / "teacher"]
     flags += ["--data.length", "13"] if causal else ["--data.mask_shares", "0.8", "0.1", "0.1"]  # of these data
     done = run_module("bert.pretrain", name, *flags, timeout=600, BERT_WORKDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]

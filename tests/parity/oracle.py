@@ -22,6 +22,7 @@ adapted(folder, adapter, settings, ...) LoRA by peft: logits, gradients, a step;
 with_adapter(folder, adapter, ...)      logits of a model with an adapter
 stable_steps(settings, given, found)    tensors after each of several updates by torch-optimi's StableAdamW
 neobert(code, class, folder, x.npz, y.npz)  last hidden states and logits by the code of github.com/chandar-lab/NeoBERT
+layers(student, teacher, settings, x.npz, y.npz)  losses of two BertModels' layers, and gradients of their sum
 pseudo(folder, texts, l2r)              pseudo-log-likelihoods; l2r: the pieces of a word behind a token are masked, too
 """
 
@@ -341,9 +342,63 @@ def detected(generator: str, discriminator: str, inputs: str) -> list[float]:
     return [float(first), float(second)]
 
 
+def layers(student: str, teacher: str, settings: dict[str, Any], inputs: str, outputs: str) -> dict[str, float]:
+    """Losses of torch.nn on what hooks read of each query, key and value, padding taken away.
+
+    settings: `mapped` layers of the teacher, the `layer` of it and the number of `heads` for relations.
+    """
+    models = [transformers.BertModel.from_pretrained(folder).eval() for folder in (student, teacher)]
+    with np.load(inputs) as arrays:
+        given = {name: torch.from_numpy(arrays[name].astype(np.int64)) for name in arrays.files}
+    states, projected = [], []
+    for model in models:
+        of_model: list[list[torch.Tensor]] = [[] for _ in model.encoder.layer]
+        for number, layer in enumerate(model.encoder.layer):
+            for name in ("query", "key", "value"):
+                hook = lambda module, given, found, number=number: of_model[number].append(found)  # noqa: E731, B023
+                getattr(layer.attention.self, name).register_forward_hook(hook)
+        states.append(model(**given, output_hidden_states=True).hidden_states)
+        projected.append(of_model)
+    mask = given["attention_mask"] > 0
+    mapped, layer, heads = settings["mapped"], settings["layer"], settings["heads"]
+    square = torch.nn.MSELoss()
+    found = {"hidden": square(states[0][0][mask], states[1][0][mask].detach())}
+    for number, of_teacher in enumerate(mapped):
+        found["hidden"] += square(states[0][number + 1][mask], states[1][of_teacher + 1][mask].detach())
+    last = [each[-1][mask] for each in states]
+    found["cosine"] = torch.nn.CosineEmbeddingLoss()(last[0], last[1].detach(), torch.ones(len(last[0])))
+
+    def split(x: torch.Tensor, count: int) -> torch.Tensor:  # [T, D] -> [count, T, D / count]
+        return x.unflatten(-1, (count, -1)).transpose(0, 1)
+
+    def scores(q: torch.Tensor, k: torch.Tensor, count: int) -> torch.Tensor:
+        q, k = split(q, count), split(k, count)
+        return q @ k.transpose(1, 2) / q.shape[-1] ** 0.5
+
+    differences: list[list[torch.Tensor]] = [[] for _ in mapped]
+    divergence, tokens = torch.zeros([]), int(mask.sum())
+    for row, length in enumerate(mask.sum(1).tolist()):
+        read = [[[x[row, :length] for x in qkv] for qkv in of_model] for of_model in projected]
+        for number, of_teacher in enumerate(mapped):
+            both = zip(read[0][number][:2], read[1][of_teacher][:2], strict=True)
+            (q, q2), (k, k2) = both
+            count = models[0].config.num_attention_heads
+            differences[number].append((scores(q, k, count) - scores(q2, k2, count).detach()).flatten())
+        for x, y in zip(read[0][-1], read[1][layer], strict=True):
+            own, taught = scores(x, x, heads).log_softmax(-1), scores(y, y, heads).softmax(-1).detach()
+            divergence = divergence + torch.nn.functional.kl_div(own, taught, reduction="sum") / heads
+    found["attention"] = sum(torch.cat(each).square().mean() for each in differences)
+    found["relations"] = divergence / tokens
+    sum(found.values()).backward()
+    names = {name: parameter.grad for name, parameter in models[0].named_parameters() if parameter.grad is not None}
+    np.savez(outputs, **{name: gradient.numpy() for name, gradient in names.items()})
+    assert all(parameter.grad is None for parameter in models[1].parameters())
+    return {name: float(value.detach()) for name, value in found.items()}
+
+
 if __name__ == "__main__":
     functions: tuple[Any, ...] = (run, make, saved, tokens, pair, tagged, classes, minilm, gpt2, continued)
     functions += (stream, pseudo, embedded, denoised, retrieved, similar, detected, neobert)
-    functions += (adapted, with_adapter, stable_steps)
+    functions += (adapted, with_adapter, stable_steps, layers)
     jobs: dict[str, Any] = {function.__name__: function for function in functions}
     json.dump([jobs[name](*arguments) for name, *arguments in json.load(sys.stdin)], sys.stdout)

@@ -16,7 +16,7 @@ from tasks.datasets import kind
 from tasks.labels import Labels
 from tests.bert.test_distillation import divergence, sigmoid, softmax
 from tests.tasks.test_train_predict import FILES, classifier, fine_tune, folder, workdir  # noqa: F401 fixtures
-from tests.training import checkpoints, same_bits, weights
+from tests.training import checkpoints, measured, same_bits, weights
 
 T = 1.5
 SMALL = ["--model.hidden_size", "20", "--model.num_attention_heads", "5"]
@@ -60,6 +60,27 @@ def test_a_student_agrees_with_its_teacher_without_labels_and_resumes_to_the_sam
     other = fine_tune(folder, "classify", tmp_path / "other", "--run.steps", "2")
     with pytest.raises(UsageError, match="was begun with a teacher of other weights"):
         taught(folder, other, parts, *more)
+
+
+@pytest.mark.slow
+def test_numbers_are_learned_with_the_layers_of_a_teacher_with_another_head(
+    folder: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    teacher = classifier(folder)
+    layers = ("--distill.weight", "0", "--distill.hidden", "1", "--distill.relations", "1")
+    few = ("--distill.relation_heads", "4", "--run.steps", "8", "--run.log_every", "1")
+    taught = ("--distill.teacher", str(teacher), *SMALL, *layers, *few)
+    run = fine_tune(folder, "regress", tmp_path / "run", *taught)
+    lines = [line for key, line in measured(run).items() if key[1] == "train"]
+    assert not any("accuracy" in key for key in lines[-1])
+    assert lines[-1]["hidden_loss"] < lines[0]["hidden_loss"]
+    assert lines[0]["loss"] == pytest.approx(sum(lines[0][f"{n}_loss"] for n in ("classifier", "hidden", "relations")))
+    evaluate.main(["--model", str(run), "--input", str(folder / FILES["regress"].format("dev"))])
+    with pytest.raises(UsageError, match="leaves the head of a task untrained"):
+        fine_tune(folder, "regress", tmp_path / "none", *taught, "--distill.outputs", "0")
+    with pytest.raises(UsageError, match=r"distill\.hidden needs --distill\.teacher RUN"):
+        fine_tune(folder, "regress", tmp_path / "none", "--distill.hidden", "1")
 
 
 def test_a_teacher_of_another_task_is_refused(folder: Path, tmp_path: Path) -> None:  # noqa: F811

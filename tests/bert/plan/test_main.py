@@ -48,6 +48,34 @@ def test_a_teacher_takes_memory(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert memory[1]["total"] - memory[0]["total"] > 4 * cost.teacher_parameters(teacher)
 
 
+def test_losses_of_layers_take_memory_and_the_teacher_takes_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The estimates grow by what NumPy arrays of those shapes would take, and by the teacher's products."""
+    base = dataclasses.replace(SIZES["base"], vocab_size=30_522)
+    base.save(tmp_path / "bert_config.json")
+    batch, heads, tokens, layers = 8, 48, 512, 6
+
+    def planned(*flags: str) -> tuple[dict[str, float], float]:
+        words = ["minilm_6x384", "--gpu", "h100-sxm", "--batch.per_device", str(batch), "--json"]
+        run(*words, "--distill.teacher", str(tmp_path), *flags)
+        (phase,) = json.loads(capsys.readouterr().out)["phases"]
+        return phase["memory"], phase["hours"]["value"]
+
+    (few, short), (many, long) = (planned("--distill.relation_heads", count) for count in ("12", str(heads)))
+    assert many["total"] - few["total"] >= 6 * 4 * batch * (heads - 12) * tokens**2 and long == short
+    (projected, _), (equal, _) = planned("--distill.hidden", "1"), planned()
+    assert projected["state"] - equal["state"] == 16 * (384 + 1) * 768
+    assert projected["total"] - equal["total"] > 4 * batch * tokens * 768 * (layers + 1)
+    first, last = (planned("--distill.relation_layer", layer)[1] for layer in ("0", "11"))
+    model = dataclasses.replace(base, hidden_size=384, num_hidden_layers=6, intermediate_size=1536)
+    one = cost.flops(dataclasses.replace(base, num_hidden_layers=1), tokens, 0)
+    student, whole = cost.flops(model, tokens, 0), cost.flops(base, tokens, 0)
+    assert last / first == pytest.approx((student + whole / 3) / (student + one / 3), rel=0.15)
+    with pytest.raises(UsageError, match="minilm_6x384 learns from a trained model"):
+        run("minilm_6x384", "--gpu", "h100-sxm")
+
+
 def test_the_table_says_what_changed(capsys: pytest.CaptureFixture[str]) -> None:
     run("bert_large_superpod_phase1", "--gpu", "v100-sxm3-32h", "--nodes", "92")
     shown = capsys.readouterr().out

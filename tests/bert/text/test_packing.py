@@ -245,10 +245,10 @@ def saved(run: Path, data: Path, model: ModelConfig, spread: float) -> Path:
 def test_two_ranks_pack_the_batches_of_one_and_one_of_them_reads_weights(
     short: Path, model_config: ModelConfig, tmp_path: Path
 ) -> None:
-    start, teacher = (
-        saved(tmp_path / name, short, model_config, spread) for name, spread in (("start", 0.02), ("teacher", 0.5))
-    )
+    start = saved(tmp_path / "start", short, model_config, 0.02)
+    teacher = saved(tmp_path / "teacher", short, dataclasses.replace(model_config, hidden_size=30), 0.5)
     flags = [*PACKED, "--run.steps", "6", "--init.checkpoint", str(start), "--distill.teacher", str(teacher)]
+    flags += ["--distill.hidden", "1", "--distill.attention", "1", "--distill.relations", "1"]
     # They accumulate 2 and 1 micro-batches of 7, with dropout.
     train_here(short, tmp_path / "1", *flags, per_device=7)
     done = pretrain(short, tmp_path / "2", *flags, ranks=2, per_device=7, patch=ONE_READER)
