@@ -198,16 +198,13 @@ def update_flops(config: PretrainConfig, sequence: int, predictions: int, teache
     states = None if model.causal else states_read(predictions)
     if teacher is None:
         return flops(model, sequence, predictions, states, generator=config.generator)
-    total = 0.0 if not distill.outputs else predictions  # words whose scores are computed
-    own = flops(model, sequence, total, None if distill.needs_last_states else states)
-    used = distill.layers_used(model, teacher)
-    scored = predictions if distill.has_soft_labels else 0
-    theirs = flops(dataclasses.replace(teacher, num_hidden_layers=used), sequence, scored) / 3
-    products = (
-        2.0 * sequence * sequence * ((distill.attention > 0) * model.num_hidden_layers + 3 * (distill.relations > 0))
-    )
-    projected = 2.0 * sequence * projection_parameters(model, distill, teacher) * (model.num_hidden_layers + 1)
-    return own + theirs + products * (3 * model.hidden_size + teacher.hidden_size) + 3 * projected
+    scored, taught = (predictions if is_scored else 0 for is_scored in (distill.outputs, distill.has_soft_labels))
+    own = flops(model, sequence, scored, None if distill.needs_last_states else states)
+    used = dataclasses.replace(teacher, num_hidden_layers=distill.layers_used(model, teacher))
+    compared = (distill.attention > 0) * model.num_hidden_layers + (distill.relations > 0) * 3
+    products = 2.0 * compared * sequence * sequence * (3 * model.hidden_size + teacher.hidden_size)
+    projected = 6.0 * sequence * (model.num_hidden_layers + 1) * projection_parameters(model, distill, teacher)
+    return own + flops(used, sequence, taught) / 3 + products + projected
 
 
 def states_read(predictions: int) -> int:

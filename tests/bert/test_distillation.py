@@ -18,12 +18,12 @@ from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.pretraining import Pretraining, WordTeacher
 from bert.text.records import Dataset
-from bert.text.sampler import Batch, BatchSampler
+from bert.text.sampler import Batch, BatchSampler, pack
 from squad.config import Windowing
 from squad.model import AnswerSpans
 from tests.bert.text.test_packing import saved
 from tests.bert.training.test_step import step_of
-from tests.training import TINY, checkpoints, measured, same_bits, weights
+from tests.training import TINY, checkpoints, measured, same_bits, weights, write_dataset
 
 T, SHARE = 2.5, 0.3
 
@@ -153,9 +153,11 @@ def spread(module: tf.Module, seed: int) -> None:
 LAYERS = DistillConfig(outputs=0.0, hidden=3.0, attention=0.25, relations=2.0, relation_layer=1, relation_heads=10)
 
 
-@pytest.mark.parametrize("equal", [True, False])
+@pytest.mark.parametrize(
+    ("equal", "xla"), [(True, False), (False, False), pytest.param(False, True, marks=pytest.mark.slow)]
+)
 def test_losses_of_layers_are_the_published_formulas_without_padding(
-    equal: bool, model_config: ModelConfig, dataset: Path
+    equal: bool, xla: bool, model_config: ModelConfig, tmp_path: Path
 ) -> None:
     config = dataclasses.replace(model_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     wide = dataclasses.replace(model_config, hidden_size=20 if equal else 30, num_hidden_layers=4)
@@ -168,8 +170,9 @@ def test_losses_of_layers_are_the_published_formulas_without_padding(
     assert (projection is None) == equal
     frozen = [variable.numpy() for variable in variables(teacher).values()]
     expected, tokens, pairs = dict.fromkeys(distill.distances, 0.0), 0, 0
-    batches = batches_of(dataset)
-    assert any((batch["input_mask"].numpy() == 0).any() for batch in batches)
+    batches = batches_of(write_dataset(tmp_path / "short", shortest=4))
+    packed = [pack(batch) for batch in batches]
+    assert sum(len(batch["input_ids"]) for batch in packed) < 6  # some rows have two instances
     for batch in batches:
         (states, own), (taught, theirs) = (computed(x, batch) for x in (plain.module.encoder, teacher.encoder))
         for x, y, ours, layers in zip(states, taught, own, theirs, strict=True):
@@ -189,9 +192,9 @@ def test_losses_of_layers_are_the_published_formulas_without_padding(
                 p, q = (softmax(scores_of(each, each, 10)) for each in (b, a))
                 expected["relations"] += divergence(p, q).sum(axis=-1).mean(axis=0).sum()
     means = {name: value / (pairs if name == "attention" else tokens) for name, value in expected.items()}
-    step = step_of(task)
+    step = step_of(task, precision=PrecisionConfig(xla=xla))
     total = sum(distill.distances[name] * value for name, value in means.items())
-    for found in (step.evaluate({"": batches}), step.update(1, batches, rate=1e-3)):
+    for found in (*(step.evaluate({"": each}) for each in (batches, packed)), step.update(1, batches, rate=1e-3)):
         assert {name: found[f"{name}_loss"] for name in means} == pytest.approx(means, rel=1e-4)
         assert found["loss"] == pytest.approx(total, rel=1e-4)
         assert not [name for name in found if "accuracy" in name or "mlm" in name]
@@ -227,7 +230,8 @@ def test_accumulated_losses_of_layers_are_those_of_one_batch(model_config: Model
     teacher = LayersTeacher(dataclasses.replace(model_config, hidden_size=30))
     spread(teacher, 1)
     found = []
-    for size in (6, 2):
+    for size in (6, 2):  # the second one with recomputed activations
+        config = dataclasses.replace(config, recompute_activations=size == 2)
         task = Distilled(Pretraining(config, seed=3), teacher, dataclasses.replace(LAYERS, outputs=1.0, weight=0.0), 7)
         batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=size), seed=1).read(0)
         measures = step_of(task).update(1, batches, rate=1e-3)
