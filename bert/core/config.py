@@ -684,10 +684,11 @@ class DistillConfig:
         )
         of_layers = self.layers and not (self.hidden or self.attention)
         _require(not of_layers, "distill.layers has no effect without distill.hidden or attention; leave it out")
-        _require(
-            bool(self.relations) or (self.relation_layer is None and self.relation_heads == 0),
-            "distill.relation_layer and relation_heads have no effect without distill.relations; leave them out",
-        )
+        for name, given in (("layer", self.relation_layer is not None), ("heads", self.relation_heads > 0)):
+            _require(
+                not given or bool(self.relations),
+                f"distill.relation_{name} has no effect without distill.relations; leave it out",
+            )
 
     @property
     def distances(self) -> dict[str, float]:

@@ -259,7 +259,7 @@ def test_losses_that_two_models_cannot_have_are_refused(model_config: ModelConfi
     for fields, reason in (
         ({"outputs": 0.0}, "leaves nothing to learn"),
         ({"layers": (0, 1), "relations": 1.0}, "distill.layers has no effect without"),
-        ({"relation_heads": 4, "hidden": 1.0}, "have no effect without distill.relations"),
+        ({"relation_heads": 4, "hidden": 1.0}, "relation_heads has no effect without distill.relations"),
     ):
         with pytest.raises(UsageError, match=reason):
             DistillConfig(**fields)
