@@ -206,6 +206,11 @@ def test_openvino_shares_encoders_without_updates_alone(of_base: dict[str, Path]
 def test_each_checkpoint_is_verified_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = {"fill": runs.of_pretraining(tmp_path / "fill"), "embed": saved(tmp_path / "embed", "embed")}
     verified, verify = list[Path](), manifest.verify
-    monkeypatch.setattr(manifest, "verify", lambda content: verified.append(content.path) or verify(content))
+
+    def noted(content: manifest.Manifest) -> None:
+        verified.append(content.path)
+        verify(content)
+
+    monkeypatch.setattr(manifest, "verify", noted)
     Models(folders, "float32", 8)
     assert verified == [folder / "checkpoints" / "step-00000003" for folder in folders.values()]

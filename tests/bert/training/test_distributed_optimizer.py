@@ -84,7 +84,12 @@ def test_no_sum_of_squares_is_computed_that_the_optimizer_does_not_use(
     name: Any, sums: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     squared, real = list[tf.TensorShape](), distributed_optimizer.sum_of_squares
-    monkeypatch.setattr(distributed_optimizer, "sum_of_squares", lambda x: squared.append(x.shape) or real(x))
+
+    def noted(x: tf.Tensor) -> tf.Tensor:
+        squared.append(x.shape)
+        return real(x)
+
+    monkeypatch.setattr(distributed_optimizer, "sum_of_squares", noted)
     config = OptimizerConfig(name=name, learning_rate=1.0)
     as_ranks(2, 1, lambda comm: trained(comm, config))
     assert len(squared) == 2 * len(SHAPES) * (1 + sums)  # on each rank that of each gradient, and those of its step
