@@ -77,14 +77,13 @@ serve: setup ## Serve MODEL over HTTP and on a web page; FLAGS: python -m serve 
 # Measurements and checks
 
 test: setup ## Run the fast tests, without a network and a GPU
-	$(RUN) pytest -n 2
+	$(RUN) pytest -n 2 --dist worksteal
 
 test-ci: setup ## Run those, and tests that are slow, start several ranks, or kill and damage things
-	$(RUN) pytest -n 2 -m "not (multiprocess or thorough or parity)"
-	$(RUN) pytest -n 2 --dist loadscope -m "multiprocess and not thorough"
+	$(RUN) pytest -n 2 --dist worksteal -m "not (thorough or parity)"
 
 test-all: test-ci ## Run all tests: also those that repeat a claim of others at more places
-	$(RUN) pytest -n 2 --dist loadscope -m "thorough and not parity"
+	$(RUN) pytest -n 2 --dist worksteal -m "thorough and not parity"
 
 soak: setup ## Train and prepare data for 20 minutes under random faults; compare with results without faults
 	$(RUN_WITH_FLAGS) scripts/launcher.sh run python -m tests.soak

@@ -26,8 +26,10 @@ import numpy as np
 
 from bert import embedding
 from bert.core import cli, ending, outputs, ranges
-from bert.core.errors import InputError
+from bert.core.errors import InputError, UsageError
 from bert.core.ranges import Range
+
+LAST = 5  # checkpoints, if --last is not given
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,13 +40,15 @@ class Options:
     """run directory: with several checkpoints, or of a run with --optimizer.ema"""
     output: Path
     """run directory to write"""
-    last: Annotated[int, Range(2, 10_000)] = 5
-    """number of newest checkpoints"""
+    last: Annotated[int, Range(2, 10_000)] | None = None
+    """number of newest checkpoints, none: 5"""
     ema: bool = False
-    """instead of these, take the moving average in the checkpoint that other commands read; --last has no effect"""
+    """instead of these, take the moving average in the checkpoint that other commands read"""
 
     def __post_init__(self) -> None:
         ranges.check(self)
+        if self.ema and self.last is not None:
+            raise UsageError("--last has no effect with --ema true, which reads one checkpoint; leave one of them out")
 
 
 def make(options: Options, folders: Sequence[Path], partial: Path) -> outputs.StageResult:
@@ -80,20 +84,20 @@ def main(argv: list[str]) -> None:
     devices.hide_gpus()  # nothing is computed on them
     mirror.fetch(options.run)
     chosen, *described = run.input_files(options.run)
-    steps = sorted(checkpoint.step_of(folder) for folder in checkpoint.steps(options.run))
+    steps, last = sorted(checkpoint.step_of(folder) for folder in checkpoint.steps(options.run)), options.last or LAST
     if options.ema:
         steps = [checkpoint.step_of(chosen)]
-    elif len(steps) < options.last:
+    elif len(steps) < last:
         raise InputError(
-            f"{options.run}: has {len(steps)} checkpoints, not {options.last}; give --last {len(steps)}, or train with "
-            f"--run.keep {options.last}"
+            f"{options.run}: has {len(steps)} checkpoints, not {last}; give --last {len(steps)}, or train with "
+            f"--run.keep {last}"
         )
-    steps = steps[-options.last :]
+    steps = steps[-last:]
     folders = [checkpoint.verified(options.run, step) for step in steps]
     outputs.build(
         options.output,
         stage="average",
-        parameters={"run": options.run.name} | ({"ema": True} if options.ema else {"last": options.last}),
+        parameters={"run": options.run.name} | ({"ema": True} if options.ema else {"last": last}),
         inputs=[*folders, *described],
         make=lambda partial: make(options, folders, partial),
     )

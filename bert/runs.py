@@ -42,7 +42,7 @@ class Run:
         self.path, self.config = path, config
         self.bases: Bases | None = None
         """encoders that this run may share with others, by TensorFlow or without low-rank updates; None: its own"""
-        self._checkpoint: Path | None = None
+        self._loaded = False
 
     @classmethod
     def open(cls, path: Path, remedy: str = "the run directory of a trained model") -> "Run":
@@ -83,18 +83,17 @@ class Run:
 
     def has(self, head: str) -> bool:
         """Return whether the checkpoint has variables of a head. Raise as `checkpoint.to_use` does."""
-        folder = checkpoint.to_use(self.path)
-        return any(name.startswith(f"{head}/") for name in checkpoint.Stored(folder).shapes)
+        return any(name.startswith(f"{head}/") for name in checkpoint.Stored(self._verified).shapes)
 
     def load(self, *modules: tf.Module) -> None:
         """Assign the weights to the variables of `modules`. Raise as `checkpoint.load_weights` does."""
-        weights = {name: variable for module in modules for name, variable in variables(module).items()}
-        self._checkpoint = checkpoint.load_weights(self.path, weights)
+        checkpoint.assign(self._verified, {k: v for module in modules for k, v in variables(module).items()})
+        self._loaded = True
 
     @property
     def base(self) -> Base:
         """The base weights of its encoder. Raise as `checkpoint.to_use` does."""
-        return base_of(self.config, checkpoint.to_use(self.path))
+        return base_of(self.config, self._verified)
 
     def encoder(
         self, compute: Compute = "float32", engine: Engine = "tensorflow", heads: Sequence[tf.Module] = ()
@@ -117,8 +116,13 @@ class Run:
     @property
     def checkpoint(self) -> Path:
         """Folder of the checkpoint that was loaded: the best or the newest one, or an older one if that is damaged."""
-        assert self._checkpoint is not None, "the weights are loaded"
-        return self._checkpoint
+        assert self._loaded, "the weights are loaded"
+        return self._verified
+
+    @cached_property
+    def _verified(self) -> Path:
+        """Folder of the checkpoint to use, whose files are read for that once. Raise as `checkpoint.to_use` does."""
+        return checkpoint.to_use(self.path)
 
     def thresholds(self) -> tuple[float, ...]:
         """Return the probability from which each label is given, if any number of them can be; the weights are loaded.

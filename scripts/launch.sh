@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run a command as N Horovod ranks, by horovodrun; a single rank on this machine runs without it.
+# Run a command as N Horovod ranks: on this machine, or by horovodrun on several.
 #
 #   scripts/launch.sh -np 8 [flags] -- python -m bert.pretrain ...                       on this machine
 #   scripts/launch.sh -np 16 -H node1:8,node2:8 [flags] -- python -m bert.pretrain ...   on several
@@ -11,8 +11,6 @@
 #   -x NAME,...                   variables that the ranks need besides those that are passed on: docs/launch.md
 #   --bind                        each rank on its share of the cores beside its GPU
 #   --dry-run                     print the settings and the command
-#
-# Without horovodrun, which an environment without Horovod lacks, the ranks are on this machine.
 #
 # The exit status is the failing rank's. An error that all ranks report is printed once, without horovodrun's
 # traceback. Each rank gets its share of the cores. SIGTERM, SIGINT (Ctrl-C), SIGHUP and SIGUSR1 reach the ranks, which

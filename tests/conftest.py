@@ -1,5 +1,6 @@
 """What every test may use: a quiet TensorFlow on its share of the cores, real data if there, commands as processes."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-LONGEST = {"test_tutorial.py", "test_soak.py"}  # begun first: at the end the other worker would wait for them
+LONGEST = {"test_tutorial.py", "test_soak.py"}
 THREADS = str(max(1, len(os.sched_getaffinity(0)) // WORKERS))
 
 # Before anything imports TensorFlow, which reads them once; commands that tests start inherit them.
@@ -22,6 +23,9 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", THREADS)
 os.environ.setdefault("OMP_NUM_THREADS", THREADS)
 # XLA compiles in three quarters of the time if LLVM optimizes nothing. `XLA_FLAGS= pytest ...` has it optimize.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+
+# Python's collector would else look through the graphs of earlier tests so often that it takes a twentieth of the time.
+gc.set_threshold(20_000, 10, 10)
 
 # Where a shell starts the tests under nohup or in the background, these are ignored, and would be in the commands that
 # tests start; where a program starts them that blocks signals, those stay blocked.
@@ -40,8 +44,8 @@ RunModule = Callable[..., Finished]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest tests."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    """Begin with the longest tests, and with those of several ranks: one worker has them, and they run one by one."""
+    items.sort(key=lambda item: (item.path.name not in LONGEST, not item.get_closest_marker("multiprocess")))
 
 
 @pytest.fixture(autouse=True)

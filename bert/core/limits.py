@@ -5,8 +5,11 @@ that, so the limit is checked when TensorFlow is about to be imported. Commands 
 """
 
 import importlib.abc
+import importlib.util
 import resource
 import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 from bert.core import cli, library_log
@@ -15,20 +18,24 @@ from bert.core.errors import ResourceError
 # A run of a tiny model on two cores reserves 2.8 GiB (most of it is never used); with 2.5 GiB it aborts.
 ADDRESS_SPACE = 3 * 2**30  # bytes
 OPEN_FILES = 64  # with ten, TensorFlow aborts because it cannot open the source of random numbers
+LAYER = "horovod.tensorflow.sync_batch_norm"  # Horovod's one module that needs Keras at its import
 
 
 class _Guard(importlib.abc.MetaPathFinder):
-    """Finds no module. Before TensorFlow is imported, it checks the limits and opens the log of a command.
+    """Before TensorFlow is imported, check the limits and open the log of a command.
 
     At its end TensorFlow imports Keras, which takes a third of the time, and does without it where there is none. In a
-    command there is none until then. Who asks for `tf.keras` later, as Horovod does, has it imported.
+    command there is none until then, and Horovod, which would ask for it, comes without its layer. Who asks for
+    `tf.keras` later has it imported.
     """
 
-    def find_spec(self, name: str, *_: Any) -> None:
+    def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
         if name == "keras.src" and library_log.path() and _is_being_imported("tensorflow"):
             raise ModuleNotFoundError("Keras is not imported with TensorFlow", name=name)
+        if name == LAYER and library_log.path():
+            return importlib.util.spec_from_loader(name, _WithoutLayer())
         if name != "tensorflow":
-            return
+            return None
         space, files = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE))
         if space != resource.RLIM_INFINITY and space < ADDRESS_SPACE:
             cli.fail(
@@ -42,6 +49,14 @@ class _Guard(importlib.abc.MetaPathFinder):
                 ResourceError(f"the limit on open files is {files}; raise it to {OPEN_FILES} at least (ulimit -n)")
             )
         library_log.begin()
+        return None
+
+
+class _WithoutLayer(importlib.abc.Loader):
+    """Makes the module of Horovod's layer without the layer."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module)["SyncBatchNormalization"] = None
 
 
 def _is_being_imported(name: str) -> bool:

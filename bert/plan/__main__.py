@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Annotated
 
 from bert import recipes
-from bert.core import cli, ranges
+from bert.core import checked_json, cli, files, object_store, object_urls, ranges
 from bert.core.config import ModelConfig
-from bert.core.errors import UsageError
+from bert.core.errors import InputError, UsageError
 from bert.core.ranges import Range
 from bert.plan import hardware, measurement, picture, search, tables, what_if
 from bert.plan.forecast import Job, forecast
@@ -97,7 +97,7 @@ def job(phase: recipes.Phase, options: Options, cluster: Cluster) -> Job:
         )
     measured = None if path is None else measurement.read(path, cluster, options.measured_ranks)
     taught_by = phase.config.distill.teacher
-    teacher = ModelConfig.load(taught_by / "bert_config.json") if taught_by else None
+    teacher = _architecture(taught_by) if taught_by else None
     if teacher:
         phase.config.distill.check_fit(model, teacher)
     return Job(
@@ -108,6 +108,21 @@ def job(phase: recipes.Phase, options: Options, cluster: Cluster) -> Job:
         options.currency,
         teacher=teacher,
     )
+
+
+def _architecture(run: Path) -> ModelConfig:
+    """Read what a run's model is; of one in a store that alone, without its weights."""
+    url = object_urls.url_of(run)
+    if url is None:
+        return ModelConfig.load(run / "bert_config.json")
+    described = object_store.Place(url).read("bert_config.json")
+    if described is None:
+        raise InputError(f"{url}: has no bert_config.json; give the run directory of a trained model")
+    try:
+        config: ModelConfig = checked_json.take(ModelConfig, files.parse_json(described))
+    except ValueError as error:
+        raise InputError(f"{url}/bert_config.json: not a BERT configuration ({error})") from error
+    return config
 
 
 def requests(argv: Sequence[str], options: Options, more_help: str) -> tuple[list[Phase], Cluster]:

@@ -473,8 +473,13 @@ def _assign_with_new_heads(folder: Path, variables: State, new_heads: tuple[str,
         print(f"note: {folder}: has no {', '.join(absent)}; initialised randomly", file=sys.stderr)
 
 
+def assign(folder: Path, variables: State) -> None:
+    """Assign the variables of a checkpoint that `to_use` returned. Raise as `load_weights` does."""
+    _assign(folder, variables)
+
+
 def assign_base(folder: Path, variables: State) -> None:
-    """Assign the variables of a checkpoint that `load_weights` returned, without low-rank updates. Raise as it does."""
+    """Do as `assign`, without low-rank updates."""
     _assign(folder, variables, base=True)
 
 

@@ -93,12 +93,15 @@ class DistributedOptimizer(Optimizer):
     ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], tf.Tensor]:
         """Return the gradient norm, whether to update, the guard's measures, and this rank's terms of all `_sums`.
 
-        squares: the sum of the squares of all gradients. The terms are [number of weights, number of sums].
+        squares: the sum of the squares of all gradients. The terms are [number of weights, number of sums]; there are
+        none where no step is adapted to its weight.
         """
         gradients, norm = guard.loss_scale.unscale(gradients), tf.sqrt(squares)
         go, measures = guard.check(loss, norm)
         scale = self._clip(norm)
         tf.cond(go, lambda: self._update_moments(gradients, scale), lambda: None)
+        if not self.adapted:
+            return norm, go, measures, tf.zeros([0, 0])
         pieces = zip(self._weight_rows().items(), gradients, strict=True)
         terms = [self._sums(name, rows, self._direction(name, rows), gradient) for (name, rows), gradient in pieces]
         return norm, go, measures, tf.stack(terms)

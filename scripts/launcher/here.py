@@ -1,4 +1,7 @@
-"""Several ranks on this host without horovodrun, which an environment without Horovod lacks."""
+"""Several ranks on this host, with what horovodrun would set for them.
+
+horovodrun first imports TensorFlow, to ask Horovod whether it has Gloo. An environment without Horovod has none.
+"""
 
 import contextlib
 import os
@@ -13,6 +16,7 @@ from typing import IO, NoReturn
 
 import place
 import processes
+import settings
 
 GRACE = 5.0  # seconds that ranks have to end when another one has failed, as horovodrun gives them
 LOOPBACK = "127.0.0.1"
@@ -30,6 +34,7 @@ def run(words: Sequence[str]) -> NoReturn:
 
     processes.handle((signal.SIGTERM,), stop)
     host, port = processes.host(), os.environ[processes.RENDEZVOUS]
+    settings.set_defaults(NCCL_SOCKET_IFNAME="lo", PYTHONUNBUFFERED="1")
     for number in range(count):
         own = number, count
         variables = os.environ | place.by_gloo(own, own, (0, 1), host, LOOPBACK, port) | {"HOROVOD_GLOO_IFACE": "lo"}

@@ -25,25 +25,27 @@ MOST_BY_GLOO = 64
 
 
 def launch(words: Sequence[str]) -> NoReturn:
-    """Run ranks by horovodrun; on this host also without it, where there is none."""
+    """Run ranks on this host, or by horovodrun on those that -H names."""
     options = command_line.parse("launch.sh", OWN, words)
-    wait_for_all(command_line.number_of_ranks("launch.sh", options))
-    runner = ["horovodrun", "-np", options.values.get("-np", ""), "--disable-cache"]
-    for flag in ("-H", "--ssh-port"):
-        if value := options.values.get(flag):
-            runner += [flag, value]
-    if named := options.values.get("--network-interfaces"):
+    ranks = command_line.number_of_ranks("launch.sh", options)
+    wait_for_all(ranks)
+    hosts, named = options.values.get("-H"), options.values.get("--network-interfaces")
+    runner = ["horovodrun", "-np", str(ranks), "--disable-cache", "-H", hosts] if hosts else [*HERE, str(ranks)]
+    if port := hosts and options.values.get("--ssh-port"):
+        runner += ["--ssh-port", port]
+    if named:
         os.environ[place.INTERFACES] = named  # for each rank, which takes one that its host has
         settings.set_defaults(NCCL_SOCKET_IFNAME=named)
         mine = place.own_interface()
         if not mine and not options.dry_run:
             command_line.fail("launch.sh", f"--network-interfaces {named}: {place.missing_interface()}")
-        if "-H" in options.values:  # on one host horovodrun takes lo and no other
+        if hosts:
             runner += ["--network-interfaces", mine or named]  # horovodrun fails with names that are not on this host
-    # Gloo by name: a Horovod with MPI would start the ranks by mpirun, which these options are not for.
-    runner.append("--gloo")
-    if interfaces := os.environ.get("NCCL_SOCKET_IFNAME"):
-        runner += ["env", f"NCCL_SOCKET_IFNAME={interfaces}"]  # over what horovodrun sets it to
+    if hosts:
+        # Gloo by name: a Horovod with MPI would start the ranks by mpirun, which these options are not for.
+        runner.append("--gloo")
+        if interfaces := os.environ.get("NCCL_SOCKET_IFNAME"):
+            runner += ["env", f"NCCL_SOCKET_IFNAME={interfaces}"]  # over what horovodrun sets it to
     _start("launch.sh", options, runner, by_gloo=True)
 
 
@@ -82,9 +84,7 @@ def mpirun(words: Sequence[str]) -> NoReturn:
 def _start(script: str, options: command_line.Options, runner: Sequence[str], by_gloo: bool) -> NoReturn:
     """Run the ranks by the command that takes theirs behind it; a single one on this host without it."""
     ranks = command_line.number_of_ranks(script, options)
-    number = supervisor.HOROVODRUN
-    if by_gloo and not options.values.get("-H") and not shutil.which(runner[0]):  # an environment without Horovod
-        runner, number = [*HERE, str(ranks)], supervisor.UNNUMBERED
+    number = supervisor.UNNUMBERED if runner[:2] == HERE else supervisor.HOROVODRUN
     extra = command_line.passed_names(script, options)
     alone = ranks == 1 and not options.values.get("-H")
     command = [*([] if alone else runner), *(BIND if options.bind else []), *([] if alone else RANK), *options.command]

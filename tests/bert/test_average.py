@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert import average, pretrain
 from bert.core.config import ModelConfig
-from bert.core.errors import InputError, IntegrityError, Stopped
+from bert.core.errors import InputError, IntegrityError, Stopped, UsageError
 from bert.masked_words import MaskedWords
 from bert.model.encoder import variables
 from bert.model.low_rank import is_of_update
@@ -134,6 +134,11 @@ def test_documents_are_masked_for_the_mean_as_for_the_run(run: Path, tmp_path: P
     made = json.loads((tmp_path / "mean" / "config.json").read_text())
     assert {**made["config"], **config, "run.steps": None} == {**made["config"], "run.steps": None}
     assert (made["rules"], made["config"]["model.hidden_size"]) == (1, 12)
+
+
+def test_a_number_of_checkpoints_is_refused_for_the_moving_average(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--last has no effect with --ema true"):
+        average.main([str(run), "--output", str(tmp_path / "mean"), "--ema", "true", "--last", "2"])
 
 
 def test_checkpoints_that_are_not_there_or_damaged_end_the_command(run: Path, tmp_path: Path) -> None:

@@ -51,4 +51,4 @@ def test_a_description_of_a_far_larger_model_is_refused_before_that_is_built(tmp
     begun = time.perf_counter()
     with pytest.raises(IntegrityError, match=r"describes [0-9,]+ weights of an encoder, but its checkpoint has only"):
         Run.open(run)
-    assert time.perf_counter() - begun < 2
+    assert time.perf_counter() - begun < 15  # it would take minutes, and memory

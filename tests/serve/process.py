@@ -67,7 +67,7 @@ class Service:
         """Send a signal; return the exit code."""
         self.process.send_signal(kind)
         code = self.process.wait(60)
-        self._reading.join(10)
+        self._reading.join(60)
         return code
 
 

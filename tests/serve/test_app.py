@@ -211,7 +211,7 @@ def test_beyond_the_bound_clients_are_told_when_to_come_again(models: Models, ga
         assert "bert_waiting_rows 3.0" in found.get("/metrics").text
         gate.open.set()
         for thread in waiting:
-            thread.join(20)
+            thread.join(60)
         assert found.post("/v1/classify", json={"text": "c"}).status_code == 200
         assert gate.seen == 5  # the refused one was never computed
 
@@ -229,8 +229,8 @@ def test_what_would_be_too_late_is_refused_at_once(models: Models, gate: Gate) -
         response = found.post("/v1/classify", json={"text": "b"})
         assert response.status_code == 503 and response.headers["retry-after"] == "60"
         gate.open.set()
-        first.join(20)
-        second.join(20)
+        first.join(60)
+        second.join(60)
 
 
 def test_what_is_too_late_gets_504_and_is_not_computed(models: Models, gate: Gate) -> None:
@@ -241,7 +241,7 @@ def test_what_is_too_late_gets_504_and_is_not_computed(models: Models, gate: Gat
         response = found.post("/v1/classify", json={"text": "b"})
         assert response.status_code == 504 and "not computed within 0.2 s" in response.json()["error"]["reason"]
         gate.open.set()
-        first.join(20)
+        first.join(60)
         time.sleep(0.05)
         assert gate.seen == 1
         assert 'bert_dropped_total{reason="expired"}' in found.get("/metrics").text
@@ -387,7 +387,7 @@ def test_the_state_of_the_service_is_told(models: Models) -> None:
         service.stopping = True
         assert found.get("/readyz").status_code == 503 and found.get("/healthz").status_code == 200
         service.queue.close()
-        service.worker.join(10)
+        service.worker.join(60)
         assert found.get("/healthz").status_code == 503
 
 

@@ -114,7 +114,7 @@ def worker() -> Any:
     made.start()
     yield made
     made.queue.close()
-    made.join(10)
+    made.join(60)
     assert not made.is_alive()
 
 
@@ -177,7 +177,7 @@ def test_rows_wait_for_others_as_long_as_they_may() -> None:
     assert alone.future.result(10) == [14]
     with pytest.raises(QueueFull):
         worker.queue.put([job(head, [1])])
-    worker.join(10)
+    worker.join(60)
 
 
 def test_one_model_does_not_wait_for_another(worker: Worker) -> None:

@@ -13,6 +13,7 @@ import pytest
 from bert import labels
 from bert.bases import base_of, shared_part
 from bert.convert.__main__ import convert
+from bert.core import manifest
 from bert.core.config import LoraConfig, ModelConfig
 from bert.engines.engine import Computes
 from bert.hardware.choices import Engine
@@ -200,3 +201,16 @@ def test_openvino_shares_encoders_without_updates_alone(of_base: dict[str, Path]
     assert base(models, "tag") is not base(models, "classify")
     assert Models(several, "float32", 8, "auto").sharing() == [("tensorflow", list(several))]
     assert Models({"tag": of_base["tag"]}, "float32", 8, "auto").all()[0].details["engine"] == "openvino"
+
+
+def test_each_checkpoint_is_verified_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = {"fill": runs.of_pretraining(tmp_path / "fill"), "embed": saved(tmp_path / "embed", "embed")}
+    verified, verify = list[Path](), manifest.verify
+
+    def noted(content: manifest.Manifest) -> None:
+        verified.append(content.path)
+        verify(content)
+
+    monkeypatch.setattr(manifest, "verify", noted)
+    Models(folders, "float32", 8)
+    assert verified == [folder / "checkpoints" / "step-00000003" for folder in folders.values()]

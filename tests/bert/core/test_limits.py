@@ -46,18 +46,20 @@ def test_too_few_open_files_are_refused() -> None:
     assert (code, said) == (5, "error: the limit on open files is 12; raise it to 64 at least (ulimit -n)\n")
 
 
-# A command, which shows what TensorFlow imported with itself, and that Keras can be imported afterwards.
+# A command, which shows what TensorFlow and Horovod imported with themselves, and that Keras can be imported later.
 WITHOUT_KERAS = """
 import sys
 from bert.core import cli
 def main(argv):
     import tensorflow as tf
+    import horovod.tensorflow as hvd
+    assert hvd.gloo_built() and hvd.SyncBatchNormalization is None
     assert "keras" not in sys.modules and "matplotlib" not in sys.modules
     assert tf.keras.layers.BatchNormalization.__module__.startswith("keras.")
 cli.main(main)
 """
 
 
-def test_a_command_imports_tensorflow_without_keras() -> None:
+def test_a_command_imports_tensorflow_and_horovod_without_keras() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_KERAS], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

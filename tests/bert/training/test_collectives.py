@@ -195,7 +195,7 @@ def test_a_killed_rank_ends_the_others_and_the_run_goes_on_by_either_communicato
     assert pretrain(dataset, straight, *EIGHT, ranks=2).returncode == 0
     killed = pretrain(dataset, run, *EIGHT, *OURS, ranks=2, patch=KILLED.format(note=str(note)))
     took = time.time() - float(note.read_text())
-    assert killed.returncode == 128 + signal.SIGKILL and took < 20, (killed.stderr, took)
+    assert killed.returncode == 128 + signal.SIGKILL and took < 60, (killed.stderr, took)
     stopped = pretrain(dataset, run, *EIGHT, *OURS, ranks=2, patch=ASKED.format(number=6))
     assert stopped.returncode == 75 and errors(stopped.stderr) == [
         "stopped at step 7 of 8, saved; the same command resumes"

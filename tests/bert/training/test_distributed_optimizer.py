@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bert.core.config import OptimizerConfig, ParallelConfig
 from bert.model.parts import axis_of, share
+from bert.training import distributed_optimizer
 from bert.training.buckets import of_weights
 from bert.training.distributed_optimizer import optimizer_for
 from bert.training.division import DividedVariable
@@ -76,3 +77,19 @@ def test_two_replicas_in_two_parts_update_like_one_rank() -> None:
             part = piece(whole.numpy(), weight, Ranks(rank, 4, tensor=2))
             found = state[key].local if isinstance(state[key], DividedVariable) else state[key]
             np.testing.assert_allclose(found, rows(state[key], part), rtol=1e-5, atol=1e-6, err_msg=key)
+
+
+@pytest.mark.parametrize(("name", "sums"), [("adamw", 0), ("lamb", 2), ("stableadamw", 1)])
+def test_no_sum_of_squares_is_computed_that_the_optimizer_does_not_use(
+    name: Any, sums: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    squared, real = list[tf.TensorShape](), distributed_optimizer.sum_of_squares
+
+    def noted(x: tf.Tensor) -> tf.Tensor:
+        squared.append(x.shape)
+        return real(x)
+
+    monkeypatch.setattr(distributed_optimizer, "sum_of_squares", noted)
+    config = OptimizerConfig(name=name, learning_rate=1.0)
+    as_ranks(2, 1, lambda comm: trained(comm, config))
+    assert len(squared) == 2 * len(SHAPES) * (1 + sums)  # on each rank that of each gradient, and those of its step
