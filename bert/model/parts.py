@@ -17,12 +17,12 @@ from collections.abc import Callable
 import tensorflow as tf
 
 AXES = [  # the first pattern that is found in a variable's name decides; a variable that matches none is not divided
-    (re.compile(r"attention/(query|key|value)/(kernel|bias)$"), -1),  # heads
-    (re.compile(r"attention/output/kernel$"), 0),
-    (re.compile(r"mlp/(inner|gate)/(kernel|bias)$"), -1),
-    (re.compile(r"mlp/outer/kernel$"), 0),
+    (re.compile(r"attention/(query|key|value)/(kernel|bias|lora_b)$"), -1),  # heads
+    (re.compile(r"attention/output/(kernel|lora_a)$"), 0),
+    (re.compile(r"mlp/(inner|gate)/(kernel|bias|lora_b)$"), -1),
+    (re.compile(r"mlp/outer/(kernel|lora_a)$"), 0),
     (re.compile(r"^embeddings/word$"), 0),
-    (re.compile(r"^masked_lm/(bias|words)$"), 0),
+    (re.compile(r"^(generator/)?masked_lm/(bias|words)$"), 0),
 ]
 
 AllReduce = Callable[[tf.Tensor, str], tf.Tensor]
