@@ -157,6 +157,8 @@ def test_losses_and_gradients_are_those_of_the_whole_model(
         total = pieces[0] if axis_of(name) is None else joined(pieces, name)
         np.testing.assert_allclose(total, gradient, atol=2e-6 * largest, err_msg=name)
     repeated = {name for name in names if names.count(name) > 1}
+    if generator := objective.generator(config):
+        assert len(names) == 4 * (config.num_hidden_layers + generator.num_hidden_layers) + 1 + 3 + 2
     assert repeated <= {"vocabulary/statistics"} or config.recompute_activations  # chunks follow each other
 
 
