@@ -60,10 +60,6 @@ class Embedded(StoredKind):
                 f"--data.dimensions {wrong[0]}: the model's embeddings have {config.hidden_size}; lower it"
             )
         if self.data.loss == "tsdae":
-            if parts.count > 1:
-                raise UsageError(
-                    "--data.loss tsdae: its decoder is not made to be divided; leave out --parallel.tensor"
-                )
             return DenoisingModel(config, seed, self.embedding.pool)
         return EmbeddingModel(config, seed, self.embedding.pool, self.data.projection, parts)
 
