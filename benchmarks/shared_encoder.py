@@ -1,23 +1,27 @@
 """Memory and time of several adapters of LoRA on one base in the service, beside the same models merged.
 
-    python -m benchmarks.shared_encoder BASE --output DIR [--models 1 4] [--batch 1 8] [--rounds 31]
+    python -m benchmarks.shared_encoder BASE --output DIR [--size base] [--models 1 4] [--batch 1 8] [--rounds 31]
 
-BASE is a run directory with an encoder. The models are written to DIR: updates of LoRA with random numbers for queries
-and values, and a head with two classes. The same models merged are ordinary runs, each with an encoder of its own.
+BASE is a run directory with an encoder; with --size it is made, with random weights of that size. The models are
+written to DIR: updates of LoRA with random numbers for queries and values, and a head with two classes. The same models
+merged are ordinary runs, each with an encoder of its own.
 
 First comes a line of JSON for each form and number of models: the memory of the service, as Linux counts it, when it
-listens (VmRSS) and the largest until then (VmHWM). Then a line for each batch size, length and data type: medians of
-the processor time of a call by a model alone, merged, by one that shares its encoder, and by OpenVINO, merged, in
-alternating turns; the largest difference of a logit to the merged model in float32, relative to the largest one. Last
-comes the load. All use the cores that this process may use.
+listens (VmRSS) and the largest until then (VmHWM), and after a request to each model (Pss, from smaps_rollup). Then a
+line for each batch size, length and data type: medians of the processor time of a call by a model alone, merged, by one
+that shares its encoder, and by OpenVINO, merged, in alternating turns; the largest difference of a logit to the merged
+model in float32, relative to the largest one. Last comes the load. All use the cores that this process may use.
 """
 
+import dataclasses
 import itertools
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
+
+import httpx
 
 from benchmarks import engines
 from benchmarks.service_load import free_port, started
@@ -41,6 +45,8 @@ class Options:
     """folder for the models"""
     models: tuple[Annotated[int, Range(1, 100)], ...] = (1, 4)
     """numbers of models in a service"""
+    size: str = ""
+    """make BASE first: "base" for the shape of BERT-Base, and other names of bert.recipes.SIZES"""
     rank: Annotated[int, Range(1, 1024)] = 8
     """rank of the updates"""
     batch: tuple[BatchSize, ...] = (1, 8)
@@ -52,6 +58,22 @@ class Options:
 
     def __post_init__(self) -> None:
         ranges.check(self)
+
+
+def make_base(folder: Path, size: str) -> None:
+    """Write a run directory with an encoder of this size with its initial weights, and a vocabulary of 30,522 words."""
+    from bert.model.encoder import Encoder, variables
+    from bert.recipes import SIZES
+    from bert.text import vocabulary
+    from bert.text.normalization import UNCASED
+    from bert.training import checkpoint
+
+    config = dataclasses.replace(SIZES[size], vocab_size=30_522)
+    folder.mkdir(parents=True)
+    words = [f"w{number}" for number in range(config.vocab_size - len(vocabulary.SPECIAL))]
+    vocabulary.write([*vocabulary.SPECIAL, *words], UNCASED, folder)
+    config.save(folder / "bert_config.json")
+    checkpoint.save(folder, 1, variables(Encoder(config, seed=1)), keep=1)
 
 
 def write(options: Options, number: int, form: str) -> Path:
@@ -93,7 +115,11 @@ def memory(runs: list[Path], log: Path) -> dict[str, int]:
     command = [sys.executable, "-m", "serve", "--model", *runs, "--port", port, "--engine", "tensorflow"]
     with started(command, port, log) as process:
         lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-    figures = dict(line.split(":") for line in lines if line.startswith(("VmRSS", "VmHWM")))
+        for run in runs:
+            body = {"model": run.name, "text": "w7 w11 " * 60}
+            httpx.post(f"http://127.0.0.1:{port}/v1/classify", json=body, timeout=120).raise_for_status()
+        lines += Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+    figures = dict(line.split(":") for line in lines if line.startswith(("VmRSS", "VmHWM", "Pss:")))
     return {f"{name}_mb": round(int(value.split()[0]) * 1024 / 1e6) for name, value in figures.items()}
 
 
@@ -117,6 +143,8 @@ def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m benchmarks.shared_encoder", description=__doc__)
     devices.hide_gpus()
+    if options.size:
+        make_base(options.base, options.size)
     options.output.mkdir(parents=True, exist_ok=True)
     runs = {form: [write(options, number, form) for number in range(max(options.models))] for form in FORMS}
     for number, form in itertools.product(options.models, FORMS):

@@ -128,8 +128,10 @@ class ReplacedTokens:
     objectives: tuple[str, ...] = ("mlm", "rtd")
     detections = ("rtd",)
 
-    def __init__(self, config: ModelConfig, generator: ModelConfig, seed: int, detection_weight: float) -> None:
-        self.module = ReplacedTokensModel(config, generator, seed)
+    def __init__(
+        self, config: ModelConfig, generator: ModelConfig, seed: int, detection_weight: float, parts: Parts = WHOLE
+    ) -> None:
+        self.module = ReplacedTokensModel(config, generator, seed, parts)
         self.factors = {"rtd": detection_weight}
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
@@ -238,7 +240,7 @@ def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
             f"{data.manifest.path}: was made with --pairs {pairs}, and objective.name {config.objective.name} has no "
             "objective on pairs; make the data with --pairs none"
         )
-    return ReplacedTokens(config.model, config.generator, config.run.seed, config.objective.detection_weight)
+    return ReplacedTokens(config.model, config.generator, config.run.seed, config.objective.detection_weight, parts)
 
 
 def describe(config: PretrainConfig, data: loop.Data, ranks: int) -> str:

@@ -845,10 +845,6 @@ class PretrainConfig(TrainConfig):
             "objective.name replaced_tokens needs model.norm_placement post, model.position_initializer normal, and a "
             "model that is not causal",
         )
-        _require(
-            self.parallel.tensor == 1,
-            "parallel.tensor divides no generator; give objective.name replaced_tokens without it",
-        )
         # The backward pass would compute the generator again, in another program: rounding could change a sample.
         _require(
             not (self.parallel.overlap and self.precision.xla),

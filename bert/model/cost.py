@@ -61,17 +61,20 @@ def local_parameters(model: ModelConfig, parts: int, generator: ModelConfig | No
     """Return the number of parameters that one of the ranks holds which divide a model by tensor parallelism.
 
     Divided are attention heads, the feed-forward layer and the words of the vocabulary. Norms, positions, segments, the
-    biases of outputs and the other parts of the heads are whole on each rank. A model with a generator is not divided.
+    biases of outputs and the other parts of the heads are whole on each rank.
     """
-    if generator:
-        return parameters(model, generator)
+    scorer = generator or model  # of the words
+    words = model.vocab_size * (model.embedding_width + (not model.causal))  # and the bias of each word's score
+    words += model.vocab_size * scorer.hidden_size * (model.masked_lm_head == "linear")
+    divided = words + _divided_of_layers(model) + (_divided_of_layers(generator) if generator else 0)
+    return parameters(model, generator) - divided + -(-divided // parts)
+
+
+def _divided_of_layers(model: ModelConfig) -> int:
     width, inner, biases = model.hidden_size, model.intermediate_size, int(model.biases)
     attention, mlp = 4 * width * width + 3 * biases * width, (2 * width + biases) * inner
     mlp += (width + biases) * inner if model.gated else 0
-    words = model.vocab_size * (model.embedding_width + (not model.causal))  # and the bias of each word's score
-    words += model.vocab_size * model.hidden_size * (model.masked_lm_head == "linear")
-    divided = model.num_hidden_layers * (attention + mlp) + words
-    return parameters(model) - divided + -(-divided // parts)
+    return model.num_hidden_layers * (attention + mlp)
 
 
 def embeddings_share(model: ModelConfig, parts: int = 1, generator: ModelConfig | None = None) -> float:

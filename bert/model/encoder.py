@@ -123,10 +123,10 @@ class Embeddings(tf.Module):
         x = self.unprojected(tokens, dropout)
         return x if self.projection is None else self.projection(x)
 
-    def unprojected(self, tokens: TokenBatch, dropout: DropoutRng) -> tf.Tensor:
-        """Return the same [B*T, E], of the width E that the tables have."""
+    def unprojected(self, tokens: TokenBatch, dropout: DropoutRng, prefix: str = "") -> tf.Tensor:
+        """Return the same [B*T, E], of the width E that the tables have. prefix: of the encoder that reads them."""
         width, length = self.word.shape[1], tf.shape(tokens.ids)[1]
-        x = divided_lookup(self.word, tokens.ids, self.vocab_size, self.parts, "embeddings/word")
+        x = divided_lookup(self.word, tokens.ids, self.vocab_size, self.parts, f"{prefix}embeddings/word")
         if self.position is not None:
             x += self.position[:length] if tokens.positions is None else lookup(self.position, tokens.positions)
         if self.segment is not None:
@@ -144,13 +144,13 @@ class SharedEmbeddings(tf.Module):
 
     def __init__(self, init: Initializer, prefix: str, config: ModelConfig, shared: Embeddings) -> None:
         super().__init__()
-        self.shared, self.word, width = shared, shared.word, config.embedding_width
+        self.shared, self.word, self.prefix, width = shared, shared.word, prefix, config.embedding_width
         projected = width != config.hidden_size
         self.projection = Dense(init, f"{prefix}projection", width, config.hidden_size) if projected else None
 
     def __call__(self, tokens: TokenBatch, dropout: DropoutRng) -> tf.Tensor:
         """Return the embeddings of all tokens [B*T, D], float32."""
-        x = self.shared.unprojected(tokens, dropout)
+        x = self.shared.unprojected(tokens, dropout, self.prefix)
         return x if self.projection is None else self.projection(x)
 
 
@@ -262,6 +262,7 @@ class Layer(tf.Module):
         self.mlp = FeedForward(init, f"{name}/mlp", config)
         self.mlp_norm = make_norm(init, f"{name}/mlp", config)
         self.pre_norm, self.rate = config.norm_placement == "pre", config.hidden_dropout_prob
+        self.parts = init.parts
 
     def __call__(
         self,
@@ -282,13 +283,14 @@ class Layer(tf.Module):
 
     def adapt(self, name: str, lora: LoraConfig, seed: int) -> None:
         """Give the targets a low-rank update. name: of the layer."""
-        of_attention, mlp = ("query", "key", "value", "output"), self.mlp
+        of_attention, mlp, parts = ("query", "key", "value", "output"), self.mlp, self.parts
         dense = {target: (f"attention/{target}", getattr(self.attention, target)) for target in of_attention}
         dense |= {"inner": ("mlp/inner", mlp.inner), "gate": ("mlp/gate", mlp.gate), "outer": ("mlp/outer", mlp.output)}
         for target in lora.targets:
             at, part = dense[target]
             if part is not None:
-                part.update = LowRankUpdate(seed, f"{name}/{at}", part.weight.shape, lora.rank, lora.alpha)
+                kernel = parts.whole_shapes.get(f"{name}/{at}/kernel", part.weight.shape)
+                part.update = LowRankUpdate(seed, f"{name}/{at}", kernel, lora.rank, lora.alpha, parts)
 
     def _add(
         self,

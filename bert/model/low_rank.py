@@ -5,6 +5,10 @@
 B begins at zero, so that the model begins as the one whose weights it has. A is drawn from a normal distribution, as
 published, with the variance of the authors' code (loralib). The sum is computed before it is multiplied with the
 inputs, in training as in the merged model, so that both round alike.
+
+If several devices hold the model (parts.py), a kernel's own division gives that of one matrix: B has the columns of a
+kernel that is divided by columns, A has the rows of one that is divided by rows. The other matrix is whole on each
+device. Its gradient there is a term, of this device's columns or rows, and the step adds the terms up.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.model.initializers import Initializer
+from bert.model.parts import WHOLE, Parts, axis_of
 
 # Last parts of the names of variables; the first parts are the layer's.
 PARTS = A, B, SCALE = ("lora_a", "lora_b", "lora_scale")
@@ -21,11 +26,13 @@ PARTS = A, B, SCALE = ("lora_a", "lora_b", "lora_scale")
 class LowRankUpdate(tf.Module):
     """scale * A B, which is added to a kernel."""
 
-    def __init__(self, seed: int, layer: str, kernel: Sequence[int], rank: int, alpha: float) -> None:
-        """layer: name of the dense layer, such as layer_0/attention/query. kernel: its shape [I, O]."""
+    def __init__(
+        self, seed: int, layer: str, kernel: Sequence[int], rank: int, alpha: float, parts: Parts = WHOLE
+    ) -> None:
+        """layer: name of the dense layer, such as layer_0/attention/query. kernel: the shape of the whole, [I, O]."""
         super().__init__()
         inputs, outputs = kernel
-        init = Initializer(seed, (3 * inputs) ** -0.5)
+        init = Initializer(seed, (3 * inputs) ** -0.5, parts)
         self.a = init.normal(f"{layer}/{A}", inputs, rank)
         self.b = init.constant(f"{layer}/{B}", 0.0, rank, outputs)
         self.scale = init.constant(f"{layer}/{SCALE}", alpha / rank)  # never learns; checkpoints have it for the merge
@@ -60,3 +67,8 @@ def is_of_update(name: str) -> bool:
 def is_learnt(name: str) -> bool:
     """Return whether a variable is a matrix of a low-rank update."""
     return name.rsplit("/", 1)[-1] in (A, B)
+
+
+def has_terms(name: str) -> bool:
+    """Return whether the parts of a model have the same variable of this name, and each a term of its gradient."""
+    return is_learnt(name) and axis_of(name) is None

@@ -6,7 +6,8 @@ of the group. A layer has two sums over the group in its forward pass and two in
     y = summed(f(copied(x)))        f: this device's heads, or its columns and rows of the feed-forward kernels
 
 `copied` is the identity whose gradient is a sum over the group, `summed` is a sum whose gradient is the identity. The
-paper calls them f and g. Both are exact, so that the gradients of what is not divided are equal on all devices.
+paper calls them f and g. Both are exact, so that the gradients of what is not divided are equal on all devices, but for
+those matrices of low-rank updates that are not (low_rank.py).
 
 Sums travel in float32: Horovod knows no bfloat16, and float16 may not hold them.
 """
@@ -17,12 +18,12 @@ from collections.abc import Callable
 import tensorflow as tf
 
 AXES = [  # the first pattern that is found in a variable's name decides; a variable that matches none is not divided
-    (re.compile(r"attention/(query|key|value)/(kernel|bias)$"), -1),  # heads
-    (re.compile(r"attention/output/kernel$"), 0),
-    (re.compile(r"mlp/(inner|gate)/(kernel|bias)$"), -1),
-    (re.compile(r"mlp/outer/kernel$"), 0),
+    (re.compile(r"attention/(query|key|value)/(kernel|bias|lora_b)$"), -1),  # heads
+    (re.compile(r"attention/output/(kernel|lora_a)$"), 0),
+    (re.compile(r"mlp/(inner|gate)/(kernel|bias|lora_b)$"), -1),
+    (re.compile(r"mlp/outer/(kernel|lora_a)$"), 0),
     (re.compile(r"^embeddings/word$"), 0),
-    (re.compile(r"^masked_lm/(bias|words)$"), 0),
+    (re.compile(r"^(generator/)?masked_lm/(bias|words)$"), 0),
 ]
 
 AllReduce = Callable[[tf.Tensor, str], tf.Tensor]

@@ -6,6 +6,8 @@ called the discriminator there, says for each token whether it is another one th
 of the right word is no replacement. The draws have no gradient: both models learn by their own losses, and from each
 other through the embeddings, which they share.
 
+If several devices hold the models (parts.py), both are divided, and all devices of a group draw the same words.
+
 B texts, T tokens, M masked positions, U scores of the vocabulary, D width.
 """
 
@@ -21,6 +23,7 @@ from bert.model.dropout import DropoutRng, philox
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.heads import MaskedLM, ReplacedToken
 from bert.model.losses import Detection, Measure
+from bert.model.parts import WHOLE, Parts
 
 BLOCK = 128  # scores of the vocabulary that are added at once
 
@@ -36,13 +39,14 @@ class Masked(NamedTuple):
 class ReplacedTokensModel(tf.Module):
     """The encoder with the head of the detection, and the generator, which shares the encoder's embeddings."""
 
-    def __init__(self, config: ModelConfig, generator: ModelConfig, seed: int) -> None:
+    def __init__(self, config: ModelConfig, generator: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
         super().__init__()
         prefix = f"{heads.GENERATOR}/"
-        self.encoder = Encoder(config, seed)
+        self.encoder = Encoder(config, seed, parts)
         self.replaced_token = ReplacedToken(config, seed)
-        self.generator = Encoder(generator, seed, shared=self.encoder.embeddings, prefix=prefix)
-        self.masked_lm = MaskedLM(generator, seed, prefix=prefix)
+        self.generator = Encoder(generator, seed, parts, shared=self.encoder.embeddings, prefix=prefix)
+        self.masked_lm = MaskedLM(generator, seed, parts, prefix=prefix)
+        self.parts, self.vocab_size = parts, config.vocab_size
 
     def measure(self, tokens: TokenBatch, masked: Masked, mode: Mode) -> tuple[Measure, Detection]:
         """Return the measures of the generator's predictions, and of the detection in all tokens of the texts."""
@@ -50,7 +54,9 @@ class ReplacedTokensModel(tf.Module):
         hidden = self.generator(tokens, other, masked.places)
         scores = self.masked_lm(hidden, self.encoder.embeddings.word, mode.dtype)
         words = self.masked_lm.measure(scores, masked.words, masked.weights)
-        drawn = draw(tf.stop_gradient(scores), self.masked_lm.biases(), uniforms(other.dropout, tokens, masked))
+        numbers = uniforms(other.dropout, tokens, masked)
+        given = tf.stop_gradient(scores), self.masked_lm.biases(), numbers
+        drawn = draw(*given) if self.parts.count == 1 else divided_draw(*given, self.vocab_size, self.parts)
         text, corrupted = (replaced(tokens.ids, masked, chosen) for chosen in (masked.words, drawn))
         states = self.encoder(tokens._replace(ids=corrupted), mode)
         logits = self.replaced_token(tf.reshape(states, [-1, states.shape[2]]), mode.dtype)
@@ -121,6 +127,41 @@ def draw(products: tf.Tensor, bias: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
     chosen = tf.gather(blocks, block, batch_dims=1)  # [M, BLOCK]
     rest = target - tf.gather(ends - sums, block, batch_dims=1)
     return block * BLOCK + _place(chosen, tf.cumsum(chosen, axis=1), rest)
+
+
+def divided_draw(products: tf.Tensor, bias: tf.Tensor, uniform: tf.Tensor, size: int, parts: Parts) -> tf.Tensor:
+    """Return the words that `draw` returns for all `size` words, where each part has the scores of some of them.
+
+    Each number tells first the part that has the word, by the sums of all parts, and then the word within that part. So
+    all parts return the same words, which are those of the undivided model but for rounding.
+    """
+    every = parts.gather(_sums(products, bias), "vocabulary/shares")  # [parts, 2, M]
+    owner, within = _owner(every, uniform)
+    own = parts.share(size)[0] + draw(products, bias, within)
+    return tf.cast(parts.sum(tf.where(owner == parts.number, own, 0), "vocabulary/drawn"), tf.int32)
+
+
+@graphs.function(jit_compile=True)
+def _sums(products: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """Return the largest score of each row, and the sum of exp(score - largest), [2, M]."""
+    scores = tf.cast(products, tf.float32) + bias
+    highest = tf.reduce_max(scores, axis=1)
+    return tf.stack([highest, tf.reduce_sum(tf.exp(scores - highest[:, None]), axis=1)])
+
+
+@graphs.function(jit_compile=True)
+def _owner(sums: tf.Tensor, uniform: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the part in whose share of the probabilities each number lies, and where within it, in [0, 1], both [M].
+
+    sums: of all parts, as `_sums` has them, [parts, 2, M].
+    """
+    highest, exponentials = tf.unstack(tf.transpose(sums, [1, 2, 0]))  # [M, parts]
+    shares = exponentials * tf.exp(highest - tf.reduce_max(highest, axis=1, keepdims=True))
+    ends = tf.cumsum(shares, axis=1)
+    target = uniform * ends[:, -1]
+    owner = _place(shares, ends, target)
+    share, end = (tf.gather(x, owner, batch_dims=1) for x in (shares, ends))
+    return owner, tf.clip_by_value((target - end + share) / share, 0.0, 1.0)
 
 
 def _place(shares: tf.Tensor, ends: tf.Tensor, target: tf.Tensor) -> tf.Tensor:

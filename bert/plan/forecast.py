@@ -100,9 +100,12 @@ def unit_of(hours: float) -> tuple[float, str]:
 
 def replicas(config: PretrainConfig, cluster: Cluster) -> int:
     """Return the number of copies of the model. Raise UsageError if its parts do not fit the ranks and the model."""
-    parts, model = config.parallel.tensor, config.model
-    for what, number in (("GPUs", cluster.ranks), ("attention heads", model.num_attention_heads),
-                         ("elements of the feed-forward layer", model.intermediate_size)):  # fmt: skip
+    parts, divided = config.parallel.tensor, [("GPUs", cluster.ranks)]
+    for of, model in (("", config.model), (" of the generator", config.generator)):
+        if model:
+            divided.append((f"attention heads{of}", model.num_attention_heads))
+            divided.append((f"elements of the feed-forward layer{of}", model.intermediate_size))
+    for what, number in divided:
         if number % parts:
             raise UsageError(f"--parallel.tensor {parts} does not divide {number:,} {what}; give a divisor of it")
     if parts <= cluster.per_node and cluster.per_node % parts:
@@ -205,16 +208,19 @@ def work_of(config: PretrainConfig, cluster: Cluster, job: Job) -> Work:
     travels = 2.0 if config.precision.compress else 4.0
     if parallel.shard_optimizer:  # gradients are scattered, and new weights gathered: each is half of an all-reduce
         travels = (travels + 4.0) / 2
-    hidden_state = batch.per_device * job.sequence * model.hidden_size * BYTES[config.precision.compute]
+    tokens = batch.per_device * job.sequence
+
+    def collectives(of: ModelConfig) -> float:
+        hidden_state = tokens * of.hidden_size * BYTES[config.precision.compute]
+        return network.tensor_parallel(parts, of.num_hidden_layers, hidden_state, cluster, model.recompute_activations)
+
     return Work(
         flops=cost.update_flops(config, job.sequence, job.predictions, job.teacher) / parts,
         per_device=batch.per_device,
         accumulation=batch.accumulation(copies),
         parameters=local / (copies if parallel.shard_optimizer else 1),
         gradients=local * travels if copies > 1 else 0.0,
-        collectives=network.tensor_parallel(
-            parts, model.num_hidden_layers, hidden_state, cluster, model.recompute_activations
-        ),
+        collectives=sum(collectives(each) for each in (model, config.generator) if each),
         recomputed=1 / 3 if model.recompute_activations else 0.0,
         overlap=parallel.overlap,
         exposed=cost.exposed_share(model, parallel, config.generator),

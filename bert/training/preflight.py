@@ -43,7 +43,7 @@ def before_weights(
     """Check what must hold before the weights are made. Raise UsageError or ResourceError."""
     frozen(config.init, config.model)
     low_rank(lora, config)
-    parts(config.model, config.run, comm)
+    parts(config.model, config.run, comm, config.generator)
     updates = cost.low_rank_parameters(config.model, lora, config.init.frozen_layers)
     in_encoder = updates if lora.rank or config.init.frozen_encoder else None
     beside, kept = cost.projection_parameters(config.model, config.distill, teacher), config.optimizer.bytes_kept
@@ -148,10 +148,6 @@ def low_rank(lora: LoraConfig, config: TrainConfig) -> None:
         raise UsageError("init.frozen_encoder leaves nothing for lora.rank to train; leave one of them out")
     if init.frozen_layers == model.num_hidden_layers:
         raise UsageError("init.frozen_layers leaves no layer for lora.rank; lower it, or give --init.frozen_encoder")
-    if config.parallel.tensor > 1:
-        raise UsageError(
-            "lora.rank is not made for kernels that are divided; leave out --parallel.tensor or --lora.rank"
-        )
     if "gate" in lora.targets and not model.gated:
         raise UsageError("lora.targets gate: the feed-forward layers of this model are not gated; leave it out")
     widths = [model.hidden_size, *([model.intermediate_size] if {"inner", "gate", "outer"} & {*lora.targets} else [])]
@@ -159,18 +155,26 @@ def low_rank(lora: LoraConfig, config: TrainConfig) -> None:
         raise UsageError(f"lora.rank {lora.rank} is more than the {min(widths)} rows of a kernel; lower it")
 
 
-def parts(model: ModelConfig, run: RunConfig, comm: Communicator) -> None:
+def parts(model: ModelConfig, run: RunConfig, comm: Communicator, generator: ModelConfig | None = None) -> None:
     """Raise UsageError if the model cannot be divided into the parts that the ranks are to hold.
+
+    generator: trained beside it.
 
     Report on stderr, once, if the parts of one model are on several hosts: each layer then waits for the network.
     """
-    count, heads, inner = comm.parts.count, model.num_attention_heads, model.intermediate_size
-    if (common := math.gcd(heads, inner)) % count:
-        possible = ", ".join(str(number) for number in range(1, common + 1) if common % number == 0)
-        raise UsageError(
-            f"--parallel.tensor {count} does not divide both model.num_attention_heads {heads} and "
-            f"model.intermediate_size {inner}; give one of {possible}"
-        )
+    count, common = comm.parts.count, 0
+    for name, each in (("model.", model), ("the generator's ", generator)):
+        if each is None:
+            continue
+        heads, inner = each.num_attention_heads, each.intermediate_size
+        common = math.gcd(common, heads, inner)
+        if common % count:
+            possible = ", ".join(str(number) for number in range(1, common + 1) if common % number == 0)
+            widths = ", or another --objective.generator_width" if each is generator else ""
+            raise UsageError(
+                f"--parallel.tensor {count} does not divide both {name}num_attention_heads {heads} and "
+                f"{name}intermediate_size {inner}; give one of {possible}{widths}"
+            )
     if model.vocab_size < count:
         raise UsageError(f"--parallel.tensor {count} is more than the {model.vocab_size} entries of the vocabulary")
     if count > 1 and comm.device.is_gpu and not run.deterministic:

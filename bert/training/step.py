@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert.core.config import ParallelConfig, PrecisionConfig, RunConfig
 from bert.model.dropout import DropoutRng
+from bert.model.low_rank import has_terms
 from bert.text.sampler import Batch
 from bert.training.accumulation import Accumulator, Each, untold
 from bert.training.buckets import of_weights
@@ -65,6 +66,8 @@ class Step:
         if parallel.overlap and self.replicas.size > 1:
             self.gradients = self._reducer = Overlap(self.accumulator, by_buckets)
         whole = getattr(task, "of_all_samples", None) is not None
+        divided = comm.parts.count > 1
+        self._terms = [place for place, name in enumerate(optimizer.weights) if divided and has_terms(name)]
         self._whole = WholeBatch(task, execution, comm, run.seed) if whole else None  # type: ignore[arg-type]
         self.apply = optimizer.updater(self.guard, buckets)
         self.evaluated: Task = getattr(task, "plain", task)
@@ -102,6 +105,7 @@ class Step:
         next(iter(scalars.values())).numpy()  # wait for what a GPU still computes
         lap("compute")
         gradients, sums = self._reducer.reduce(gradients, list(scalars.values()))
+        gradients = self._added_up(gradients)
         totals = dict(zip(scalars, sums, strict=True))
         lap("communication")
         by_objective = {name: totals[f"{name}_loss"] / weights[name] for name in self.task.objectives}
@@ -113,6 +117,15 @@ class Step:
         measured |= {name: float(totals[name]) for name in ("stop", "written")}
         lap("compute")
         return means(self.task, totals, weights) | measured
+
+    def _added_up(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return the gradients, with the sums over the parts of the model of those of which each part has a term."""
+        whole = list(gradients)
+        if self._terms:
+            sums = self.comm.group.all_reduce([whole[place] for place in self._terms])
+            for place, value in zip(self._terms, sums, strict=True):
+                whole[place] = value
+        return whole
 
     def _own(self, measures: Sums) -> Sums:
         """Return the measures that this rank adds, sorted; all parts of a replica have the same, so the first adds."""

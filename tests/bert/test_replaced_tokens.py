@@ -85,24 +85,63 @@ def test_an_export_as_bert_which_has_no_such_head_is_refused(model_config: Model
     assert not (tmp_path / "theirs").exists()
 
 
+def like(run: Path, one: Path) -> None:
+    """Check that the losses and weights of a run are those of one rank's within rounding."""
+    few, many = losses(one), losses(run)
+    assert few.keys() == many.keys() and list(many.values()) == pytest.approx(list(few.values()), rel=1e-4)
+    found = weights(run, 8)
+    for name, value in weights(one, 8).items():
+        if not name.endswith("key/bias"):  # whose gradient is zero, but for rounding
+            np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
 @pytest.mark.multiprocess
 def test_two_ranks_train_like_one_with_the_whole_batch(data: Path, tmp_path: Path) -> None:
     flags = [*ELECTRA, "--model.hidden_dropout_prob", "0", "--model.attention_probs_dropout_prob", "0"]
     train_here(data, tmp_path / "1", *flags, per_device=6)
     done = in_a_process(data, tmp_path / "2", *flags, ranks=2)
     assert done.returncode == 0, done.stderr
-    one, two = (losses(tmp_path / str(ranks)) for ranks in (1, 2))
-    assert one.keys() == two.keys() and list(two.values()) == pytest.approx(list(one.values()), rel=1e-4)
-    many = weights(tmp_path / "2", 8)
-    for name, value in weights(tmp_path / "1", 8).items():
-        if not name.endswith("key/bias"):  # whose gradient is zero, but for rounding
-            np.testing.assert_allclose(many[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
+    like(tmp_path / "2", tmp_path / "1")
+
+
+@pytest.mark.multiprocess
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("layout", "ranks"),
+    [
+        ([], 1),
+        pytest.param(
+            ["--parallel.tensor", "2", "--parallel.shard_optimizer", "true", "--parallel.overlap", "true"],
+            4,
+            marks=pytest.mark.thorough,
+        ),
+    ],
+    ids=["whole", "parts and replicas"],
+)
+def test_parts_of_both_models_train_like_one_rank_and_go_on_in_other_layouts(
+    layout: list[str], ranks: int, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [*ELECTRA, "--model.num_attention_heads", "4", "--objective.generator_width", "0.5"]  # 2 heads of 5, 14
+    train_here(data, tmp_path / "one", *flags)
+    run = tmp_path / "run"
+    stopped = in_a_process(data, run, *flags, "--parallel.tensor", "2", "--run.stop_at", "4", ranks=2)
+    assert stopped.returncode == 75, stopped.stderr
+    if ranks == 1:
+        train_here(data, run, *flags, *layout)
+    else:
+        done = in_a_process(data, run, *flags, *layout, ranks=ranks)
+        assert done.returncode == 0, done.stderr
+    like(run, tmp_path / "one")
+    evaluated = measured(run)[8, "heldout"]
+    capsys.readouterr()
+    evaluate.main([str(run), "--data", str(data), "--batch", "4"])  # by one rank
+    found = json.loads(capsys.readouterr().out)
+    assert found["rtd_loss"] == pytest.approx(evaluated["rtd_loss"], rel=1e-4)
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--parallel.tensor", "2"], "parallel.tensor divides no generator"),
         (["--parallel.overlap", "true", "--precision.xla", "true"], "computes a generator twice"),
         (["--model.norm_placement", "pre", "--model.embedding_size", "0"], "needs model.norm_placement post"),
         (["--objective.name", "masked_words"], "objective.generator_width has no effect without"),

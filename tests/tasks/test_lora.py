@@ -1,6 +1,8 @@
 """Low-rank updates and heads alone: what learns, what a checkpoint has, and what reads a run afterwards."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,19 +16,24 @@ from bert.training import selection
 from tasks import scoring, train
 from tasks.examples import Skipped
 from tasks.model import Reader, load
-from tests.tasks.test_train_predict import classifier, folder, workdir  # noqa: F401 fixtures
-from tests.training import checkpoints, same_bits, weights
+from tests.tasks.test_train_predict import classifier, fine_tune, folder, workdir  # noqa: F401 fixtures
+from tests.training import ROOT, checkpoints, losses, same_bits, weights
 
 LORA = "--lora.rank 3 --lora.alpha 12 --lora.targets query value inner outer"
 UPDATED = ("attention/query", "attention/value", "mlp/inner", "mlp/outer")
 ENCODER = ("embeddings/", "layer_0/")
 
 
-def tuned(folder: Path, first: Path, run: Path, more: str = LORA) -> Path:  # noqa: F811
-    command = f"classify --init.checkpoint {first} --data.train {folder}/train.tsv --data.dev {folder}/dev.tsv"
+def command(folder: Path, first: Path, run: Path, more: str) -> list[str]:  # noqa: F811
+    """Return the arguments of tasks.train."""
+    line = f"classify --init.checkpoint {first} --data.train {folder}/train.tsv --data.dev {folder}/dev.tsv"
     flags = f"--data.length 17 --data.label kind --batch.per_device 12 --batch.total 24 --run.directory {run}"
     learning = "--run.steps 6 --optimizer.warmup_steps 1 --optimizer.learning_rate 0.03"
-    train.main(f"{command} {flags} {learning} {more}".split())
+    return f"{line} {flags} {learning} {more}".split()
+
+
+def tuned(folder: Path, first: Path, run: Path, more: str = LORA) -> Path:  # noqa: F811
+    train.main(command(folder, first, run, more))
     return run
 
 
@@ -85,6 +92,23 @@ def test_a_stopped_run_with_updates_goes_on_to_the_same_bits(folder: Path, tmp_p
         shutil.rmtree(parts / "checkpoints" / step)
     tuned(folder, first, parts, more)
     same_bits(weights(whole, 6), weights(parts, 6))
+
+
+@pytest.mark.multiprocess
+@pytest.mark.timeout(1800)
+def test_two_parts_of_a_model_train_updates_like_one_rank(folder: Path, tmp_path: Path) -> None:  # noqa: F811
+    first = fine_tune(folder, "classify", tmp_path / "first", "--model.num_attention_heads", "4", "--run.steps", "9")
+    more = "--lora.rank 3 --lora.alpha 12 --lora.targets query output inner outer --run.log_every 1"
+    one = tuned(folder, first, tmp_path / "one", more)
+    line = command(folder, first, tmp_path / "two", f"{more} --parallel.tensor 2 --precision.xla true")
+    launch = [str(ROOT / "scripts/launch.sh"), "-np", "2", "--", sys.executable, "-m", "tasks.train", *line]
+    done = subprocess.run(launch, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    few, many = losses(one), losses(tmp_path / "two")
+    assert few.keys() == many.keys() and list(many.values()) == pytest.approx(list(few.values()), rel=1e-5)
+    found = weights(tmp_path / "two", 6)
+    for name, value in weights(one, 6).items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.slow

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert.causal.task import CausalLM
 from bert.core.config import ModelConfig, ObjectiveConfig, OptimizerConfig, ParallelConfig
 from bert.core.errors import UsageError
 from bert.model import cost
 from bert.model.encoder import variables
+from bert.model.parts import Parts
 from bert.model.replaced_tokens import ReplacedTokensModel
 from bert.pretraining import PretrainingModel, WordTeacher
 from bert.recipes import RECIPES, SIZES
@@ -38,6 +40,23 @@ def test_parameters_of_a_model_with_a_generator_are_those_of_both(width: float, 
     plain, small = cost.flops(model, 13, 0), cost.flops(generator, 13, 3, 4)
     assert cost.flops(model, 13, 3, 4, generator=generator) == plain + 6 * 13 * 20 * 21 + small
     assert cost.flops(model, 13, 3) - plain == 6 * 3 * (20 * 12 + 12 * 99)  # the head for masked words
+
+
+@pytest.mark.parametrize("changes", [{}, {"embedding_size": 12}, MODERN])
+def test_a_part_of_a_model_has_the_parameters_that_are_counted(changes: dict[str, Any]) -> None:
+    model = ModelConfig(vocab_size=98, hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=28)
+    model = dataclasses.replace(model, **changes)
+    part = Parts(1, 2, lambda x, name: x)
+
+    def count(module: tf.Module) -> int:
+        return sum(int(np.prod(weight.shape)) for weight in variables(module).values())
+
+    assert cost.local_parameters(model, 2) == count(PretrainingModel(model, seed=1, parts=part))
+    if model.norm_placement == "post":
+        generator = ObjectiveConfig(name="replaced_tokens", generator_width=0.5).generator(model)
+        assert generator is not None
+        both = ReplacedTokensModel(model, generator, 1, part)
+        assert cost.local_parameters(model, 2, generator) == count(both) < cost.parameters(model, generator)
 
 
 def test_a_teacher_is_on_each_rank_with_its_weights_alone(model_config: ModelConfig) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -11,20 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.causal.task import CausalLM
-from bert.core.config import ModelConfig
+from bert.core.config import LoraConfig, ModelConfig, ObjectiveConfig
 from bert.model import chunked_loss
 from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.encoder import Mode, variables
 from bert.model.losses import divided_classification
+from bert.model.low_rank import has_terms, is_learnt
 from bert.model.parts import WHOLE, Parts, axis_of, share
-from bert.pretraining import Pretraining
+from bert.model.replaced_tokens import BLOCK, divided_draw, draw
+from bert.pretraining import Pretraining, ReplacedTokens
 from bert.text.sampler import Batch
+from bert.training.task import Task
 from tests.bert.model.test_encoder import MODERN, NEO
 from tests.bert.training.ranks import Ranks, as_ranks
 from tests.training import VOCAB, instance
 
 T = TypeVar("T")
 BATCH, SEED = 3, 5
+MASKED = ObjectiveConfig()
+REPLACED: dict[str, Any] = {"objective": {"generator_width": 0.5, "generator_layers": 0.5}}
 CAUSAL = {"causal": True, "norm_placement": "pre", "hidden_act": "gelu_tanh", "type_vocab_size": 0, "vocab_multiple": 8}
 
 
@@ -57,9 +62,13 @@ def batch() -> Batch:
     }
 
 
-def learn(config: ModelConfig, parts: Parts, mode: Mode) -> tuple[list[float], dict[str, tf.Tensor]]:
+def learn(
+    config: ModelConfig, parts: Parts, mode: Mode, objective: ObjectiveConfig = MASKED
+) -> tuple[list[float], dict[str, tf.Tensor]]:
     """Return the measures, and the gradients by name."""
-    task = CausalLM(config, SEED, parts) if config.causal else Pretraining(config, SEED, parts=parts)
+    task: Task = CausalLM(config, SEED, parts) if config.causal else Pretraining(config, SEED, parts=parts)
+    if generator := objective.generator(config):
+        task = ReplacedTokens(config, generator, SEED, 1.0, parts)
     weights = variables(task.module)
     with tf.GradientTape() as tape:
         measures = task.measure(batch(), mode._replace(dropout=rng()))
@@ -74,10 +83,10 @@ def rng() -> DropoutRng:
 
 
 def learn_in_parts(
-    config: ModelConfig, count: int, mode: Mode
+    config: ModelConfig, count: int, mode: Mode, objective: ObjectiveConfig = MASKED
 ) -> tuple[list[tuple[list[float], dict[str, tf.Tensor]]], list[str]]:
     """Return the measures and gradients of each part, and the names of the sums."""
-    return in_parts(count, lambda part: learn(config, part, mode))
+    return in_parts(count, lambda part: learn(config, part, mode, objective))
 
 
 def in_parts(count: int, work: Callable[[Parts], T]) -> tuple[list[T], list[str]]:
@@ -110,20 +119,34 @@ def in_parts(count: int, work: Callable[[Parts], T]) -> tuple[list[T], list[str]
         pytest.param(2, CAUSAL, marks=pytest.mark.slow),
         pytest.param(2, MODERN, marks=pytest.mark.slow),
         pytest.param(2, NEO, marks=pytest.mark.slow),
+        pytest.param(2, {"embedding_size": 10, **REPLACED}, marks=pytest.mark.slow),
+        pytest.param(4, {"vocab_multiple": 8, "objective": {"generator_width": 1.0}}, marks=pytest.mark.slow),
     ],
-    ids=["2 parts", "4 parts, pre-norm", "2 parts, recomputed", "2 parts, causal", "2 parts, modern", "2 parts, neo"],
+    ids=[
+        "2 parts",
+        "4 parts, pre-norm",
+        "2 parts, recomputed",
+        "2 parts, causal",
+        "2 parts, modern",
+        "2 parts, neo",
+        "2 parts, replaced tokens",
+        "4 parts, replaced tokens",
+    ],
 )
 def test_losses_and_gradients_are_those_of_the_whole_model(
-    count: int, changes: dict[str, object], divisible: ModelConfig, monkeypatch: pytest.MonkeyPatch
+    count: int, changes: dict[str, Any], divisible: ModelConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows_of_loss = 7  # so that the causal loss has chunks, the last of which is not full
     defaults = chunked_loss.tied.__kwdefaults__
     assert defaults
     monkeypatch.setitem(defaults, "chunk_bytes", rows_of_loss * 4 * -(-VOCAB // count))
-    config = dataclasses.replace(divisible, **changes)  # type: ignore[arg-type]
+    objective = MASKED
+    if "objective" in changes:
+        objective = ObjectiveConfig(name="replaced_tokens", **changes["objective"])
+    config = dataclasses.replace(divisible, **{name: value for name, value in changes.items() if name != "objective"})
     mode = Mode(tf.float32, DropoutRng(None))
-    measures, whole = learn(config, WHOLE, mode)
-    parts, names = learn_in_parts(config, count, mode)
+    measures, whole = learn(config, WHOLE, mode, objective)
+    parts, names = learn_in_parts(config, count, mode, objective)
     for found, _ in parts:
         np.testing.assert_allclose(found, measures, rtol=1e-6)
     for name, gradient in whole.items():
@@ -134,6 +157,8 @@ def test_losses_and_gradients_are_those_of_the_whole_model(
         total = pieces[0] if axis_of(name) is None else joined(pieces, name)
         np.testing.assert_allclose(total, gradient, atol=2e-6 * largest, err_msg=name)
     repeated = {name for name in names if names.count(name) > 1}
+    if generator := objective.generator(config):
+        assert len(names) == 4 * (config.num_hidden_layers + generator.num_hidden_layers) + 1 + 3 + 2
     assert repeated <= {"vocabulary/statistics"} or config.recompute_activations  # chunks follow each other
 
 
@@ -153,6 +178,63 @@ def test_the_first_of_equal_scores_is_the_prediction_also_between_parts(count: i
 
     found, _ = in_parts(count, correct)
     assert found == [(scores.argmax(1) == labels).sum()] * count
+
+
+@pytest.mark.parametrize("targets", [("query", "value"), ("key", "output", "inner", "gate", "outer")])
+def test_low_rank_updates_are_those_of_the_whole_model(targets: Any, divisible: ModelConfig) -> None:
+    config, random = dataclasses.replace(divisible, gated=True), np.random.default_rng(8)
+    values: dict[str, np.ndarray] = {}  # of the matrices B, which begin at zero
+
+    def learn(parts: Parts) -> tuple[float, dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+        task = Pretraining(config, SEED, parts=parts)
+        task.module.encoder.adapt(LoraConfig(rank=3, alpha=24, targets=targets), SEED)
+        weights = {name: weight for name, weight in variables(task.module).items() if is_learnt(name)}
+        if parts is WHOLE:
+            values.update({name: random.normal(size=b.shape) for name, b in weights.items() if name.endswith("lora_b")})
+        for name, value in values.items():
+            weights[name].assign(parts.take(name, tf.constant(value, tf.float32)))
+        with tf.GradientTape() as tape:
+            measures = task.measure(batch(), Mode(tf.float32, rng()))
+            loss = tf.add_n([measure.loss for measure in measures.values()])
+        gradients = dict(zip(weights, tape.gradient(loss, list(weights.values())), strict=True))
+        return float(loss), weights, gradients
+
+    loss, weights, whole = learn(WHOLE)
+    assert len(weights) == 2 * len(targets) * config.num_hidden_layers
+    parts, _ = in_parts(2, learn)
+    for found, _, _ in parts:
+        assert found == pytest.approx(loss, rel=1e-6)
+    for name, gradient in whole.items():
+        pieces = [tuple(values[name] for values in part) for _, *part in parts]
+        own, terms = zip(*pieces, strict=True)
+        assert has_terms(name) == (axis_of(name) is None)
+        np.testing.assert_array_equal(own[0] if has_terms(name) else joined(own, name), weights[name], err_msg=name)
+        found = terms[0] + terms[1] if has_terms(name) else joined(terms, name)
+        np.testing.assert_allclose(found, gradient, atol=1e-5 * np.abs(gradient).max(), err_msg=name)
+        assert has_terms(name) is False or np.abs(terms[0] - terms[1]).max() > 1e-3 * np.abs(gradient).max()
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_all_parts_draw_the_words_of_the_whole_vocabulary(count: int) -> None:
+    random, rows, words = np.random.default_rng(9), 20_000, 2 * BLOCK + 45
+    scores = 4 * random.normal(size=words).astype(np.float32)
+    scores[words // count + 1 :] -= 5  # the parts have different shares, and different highest scores
+    numbers = ((np.arange(rows) + 0.5) / rows).astype(np.float32)
+
+    def drawn(part: Parts) -> np.ndarray:
+        first, last = part.share(words)
+        bias = np.pad(np.zeros(last - first, np.float32), [(0, 5)], constant_values=-1e9)
+        products = np.tile(np.pad(scores[first:last], (0, 5)), (rows, 1))
+        given = tf.constant(products), tf.constant(bias), tf.constant(numbers)
+        found: np.ndarray = (draw(*given) if part is WHOLE else divided_draw(*given, words, part)).numpy()
+        return found
+
+    whole = drawn(WHOLE)
+    found, _ = in_parts(count, drawn)
+    assert all(np.array_equal(found[0], each) for each in found)
+    assert (found[0] != whole).sum() <= 3  # numbers at the border between two words, which rounding moves
+    shares = np.exp(scores.astype(np.float64))
+    np.testing.assert_allclose(np.bincount(found[0], minlength=words), rows * shares / shares.sum(), atol=2)
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bert.core.config import BatchConfig, PretrainConfig
+from bert.core.config import BatchConfig, ObjectiveConfig, PretrainConfig
 from bert.core.errors import ResourceError, UsageError
 from bert.plan import forecast as forecasts
 from bert.plan import hardware, rates, update_time
@@ -102,6 +102,22 @@ def test_parts_must_divide_ranks_nodes_and_heads(parts: int, per_node: int, word
     config = recipe(parallel=dataclasses.replace(recipe().parallel, tensor=parts))
     with pytest.raises(UsageError, match=words):
         of(config, nodes=2 if per_node == 6 else 3, per_node=per_node)
+
+
+def test_parts_of_a_model_and_its_generator_are_counted_and_must_divide_both() -> None:
+    base = recipe()
+    model = dataclasses.replace(base.model, hidden_size=768, num_attention_heads=12, intermediate_size=3072)
+    objective = ObjectiveConfig(name="replaced_tokens", generator_width=1 / 3)  # 4 heads
+    config = dataclasses.replace(base, model=model, objective=objective)
+    two = dataclasses.replace(config, parallel=dataclasses.replace(config.parallel, tensor=2))
+    whole, halves = (of(each, nodes=1, per_node=8) for each in (config, two))
+    assert 0.5 * whole.memory.state < halves.memory.state < 0.6 * whole.memory.state
+    alone = dataclasses.replace(two, objective=ObjectiveConfig())
+    assert halves.update.tensor > 0 == whole.update.tensor
+    assert of(alone, nodes=1, per_node=8).memory.state < halves.memory.state
+    six = dataclasses.replace(config, parallel=dataclasses.replace(config.parallel, tensor=6))
+    with pytest.raises(UsageError, match="does not divide 4 attention heads of the generator"):
+        of(six, nodes=3, per_node=6)
 
 
 def test_intervals_add_up() -> None:

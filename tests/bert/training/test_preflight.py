@@ -176,6 +176,11 @@ def test_a_model_that_cannot_be_divided_is_refused_and_parts_on_several_hosts_ar
     assert "4: the parts of a model are on several hosts" in capsys.readouterr().err
     with pytest.raises(UsageError, match=r"tensor 3 does not divide both .*heads 12 and .* 28; give one of 1, 2, 4$"):
         preflight.parts(model, run, InParts(3, on_this_host=3))
+    generator = dataclasses.replace(model, hidden_size=12, num_attention_heads=6, intermediate_size=14)
+    preflight.parts(model, run, InParts(2, on_this_host=2), generator)
+    both = r"both the generator's num_attention_heads 6 and .* 14; give one of 1, 2, or another --objective.gen"
+    with pytest.raises(UsageError, match=both):
+        preflight.parts(model, run, InParts(4, on_this_host=4), generator)
     gpu = InParts(2, on_this_host=2)
     gpu.device = Device(kind="GPU")
     preflight.parts(model, run, gpu)
