@@ -36,6 +36,8 @@ class Program:
     """attention without its weights in memory"""
     dropped: bool = True
     """dropout on attention weights; without it fused attention is cuDNN's"""
+    residual: Literal["float32", "bfloat16"] = "float32"
+    """of the residual stream"""
     recompute: bool = False
     """activations are recomputed in the backward pass"""
     optimizer: Literal["adamw", "lamb"] = "lamb"
@@ -63,7 +65,7 @@ class Program:
             model=self.model(),
             batch=BatchConfig(total=MICRO_BATCHES * self.batch, per_device=self.batch, pack=self.rows > 0),
             optimizer=OptimizerConfig(name=self.optimizer, learning_rate=1e-3),
-            precision=PrecisionConfig(compute=self.compute, xla=True),
+            precision=PrecisionConfig(compute=self.compute, residual=self.residual, xla=True),
             run=RunConfig(steps=10, on_spike="warn"),
         )
 
@@ -75,6 +77,7 @@ def _pretraining(size: str, tokens: int, batch: int) -> dict[str, Program]:
         f"{size}_{tokens}": plain,
         f"{size}_{tokens}_fused": replace(plain, fused=True, dropped=False),
         f"{size}_{tokens}_flash": replace(plain, fused=True),
+        f"{size}_{tokens}_flash_residual": replace(plain, fused=True, residual="bfloat16"),
         f"{size}_{tokens}_recompute": replace(plain, recompute=True),
         f"{size}_{tokens}_packed": replace(plain, batch=2 * batch, rows=batch),
         f"{size}_{tokens}_packed_flash": replace(plain, batch=2 * batch, rows=batch, fused=True),
@@ -101,4 +104,7 @@ TINY: dict[str, Program] = {  # compiled in seconds, for tests; only when it is 
     "tiny_128": Program(kind="pretrain", size="tiny", tokens=128, batch=3),
     "tiny_128_fused": Program(kind="pretrain", size="tiny", tokens=128, batch=3, fused=True, dropped=False),
     "tiny_128_flash": Program(kind="pretrain", size="tiny", tokens=128, batch=3, fused=True),
+    "tiny_128_flash_residual": Program(
+        kind="pretrain", size="tiny", tokens=128, batch=3, fused=True, residual="bfloat16"
+    ),
 }

@@ -414,20 +414,31 @@ class OptimizerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionConfig:
-    """Precision of the forward and backward pass; weights, optimizer, layer norm, softmax and losses stay float32."""
+    """Precision of the forward and backward pass; weights, optimizer, softmax and losses stay float32."""
 
     compute: Literal["auto", "float32", "tf32", "bfloat16", "float16"] = "float32"
     """type of matrix products; tf32 is float32 with 10-bit mantissas in products; float16 has a dynamic loss scale;
     auto is float32 on a CPU, bfloat16 on a GPU that supports it, otherwise float16"""
+    residual: Literal["float32", "bfloat16"] = "float32"
+    """type in memory of the residual stream, of layer norms' results and of their gradients; what is computed is
+    float32; bfloat16 needs compute bfloat16"""
     compress: bool = False
     """sum gradients over the ranks in float16, with dynamic loss scale"""
     xla: bool | None = False
     """compile the step with XLA; none: on a GPU only (on a CPU it is usually slower)"""
 
+    def __post_init__(self) -> None:
+        _require(
+            self.residual == "float32" or self.compute in ("auto", "bfloat16"),
+            f"precision.residual {self.residual} needs precision.compute bfloat16, and here it is {self.compute}; "
+            "leave it out",
+        )
+
     def resolved(self, gpu: bool, bfloat16: bool = True) -> "PrecisionConfig":
         """Return the precision with `auto` and `none` resolved for the device.
 
-        gpu: whether the device is a GPU. bfloat16: whether it multiplies fast in bfloat16.
+        gpu: whether the device is a GPU. bfloat16: whether it multiplies fast in bfloat16. Raises UsageError if the
+        residual stream cannot have its type then.
         """
         compute = self.compute
         if compute == "auto":

@@ -243,7 +243,7 @@ def activations(
             for model, scored in ((config.model, 0), (own, predictions))
         ]
         return {purpose: sum(of_model[purpose] for of_model in each) for purpose in each[0]}
-    model, size = config.model, BYTES[config.precision.compute]
+    model, size, wide = config.model, BYTES[config.precision.compute], BYTES[config.precision.residual]
     layers, width, inner = model.num_hidden_layers, model.hidden_size, model.intermediate_size
     tokens = (rows or config.batch.per_device) * sequence
     whole = model.causal or not predictions or config.distill.needs_last_states
@@ -265,21 +265,21 @@ def activations(
         "sum of embeddings": tokens * width * 4,
         "dropout bits": bits,
     }
-    # The input of layer norm's gradient: with norms after a sum, narrow; before a sub-layer, the float32 stream.
-    norm_input = size if model.norm_placement == "post" else 4
+    # The input of layer norm's gradient: with norms after a sum, narrow; before a sub-layer, the stream.
+    norm_input = size if model.norm_placement == "post" else wide
     stream = norm_input + size  # and the narrow output of layer norm
-    if cpu:  # the float32 stream, the product that is added to it, and a narrow copy for the next product if it is one
-        stream = 4 + size + size * (size < 4)
+    if cpu:  # the stream, the product that is added to it, and a narrow copy for the next product if it is one
+        stream = wide + size + size * (size < wide)
     if model.recompute_activations:
         # Of one layer: one float32 and two narrow arrays of a softmax and its gradient, or three narrow arrays of a
         # GELU and its gradient (if gated, also three of the other factor), whichever is larger; and queries, keys,
-        # values, context, output and a float32 sum.
+        # values, context, output and a sum.
         feed_forward = 3 * (1 + model.gated) * tokens * inner * size
-        layer = max(pairs // layers * (4 + 2 * size), feed_forward) + tokens * width * (5 * size + 4)
+        layer = max(pairs // layers * (4 + 2 * size), feed_forward) + tokens * width * (5 * size + wide)
         if cpu:  # all arrays of the layer, as below, at once, and the gradient of a GELU
             layer = pairs // layers * 2 * size + feed_forward + tokens * width * (5 * size + 2 * stream)
         return common | {
-            "inputs of the layers": layers * tokens * width * 4,  # float32
+            "inputs of the layers": layers * tokens * width * wide,
             "a recomputed layer, or vocabulary logits": max(layer, scores),
         }
     # Weights before and after dropout; with fused attention float32 sums of rows, and cuDNN's one mask for all layers.

@@ -62,13 +62,13 @@ class Decoder(tf.Module):
         inputs, labels = ids[:, :-1], ids[:, 1:]
         tokens = TokenBatch(inputs, None, tf.zeros_like(inputs))
         causal, first = tokens.attention_mask(causal=True), len(encoder.layers) + 1  # of the dropout masks
-        x = encoder.embeddings(tokens, mode.dropout.branch(first))
+        x = tf.cast(encoder.embeddings(tokens, mode.dropout.branch(first)), mode.residual)
         for number, (layer, to_embedding) in enumerate(zip(encoder.layers, self.to_embedding, strict=True), 1):
             of_layer = mode.branch(first + number)
             x = layer(
                 x, of_layer, Reach(causal), between=functools.partial(to_embedding, embedding=embedding, mode=of_layer)
             )
-        scores = self.masked_lm(x, encoder.embeddings.word, mode.dtype)
+        scores = self.masked_lm(tf.cast(x, tf.float32), encoder.embeddings.word, mode.dtype)
         scores = tf.reshape(scores, [*tf.unstack(tf.shape(labels)), scores.shape[1]])
         return self.masked_lm.measure(scores, labels, tf.cast(mask[:, 1:], tf.float32))
 

@@ -11,9 +11,10 @@ et al. 2024), or RMSNorm as in NeoBERT (Le Breton et al. 2025).
 Shapes: B batch, T tokens, D width, N heads, H head width, F feed-forward, V vocabulary, R rows that are computed.
 Between attention layers the residual stream is [B*T, D], so that every dense layer is one matrix product.
 
-Weights are float32 masters. Matrix products are computed in the compute dtype; layer norm, softmax, GELU and the
-residual stream in float32. XLA compiles what stands between the products (fused_ops.py). The products are left to
-TensorFlow's libraries, which are faster on CPUs, unless the whole step is compiled for a GPU.
+Weights are float32 masters. Matrix products are computed in the compute dtype; layer norm, softmax, GELU and residual
+sums in float32. In memory the residual stream and its gradients have the type `Mode.residual`. XLA compiles what stands
+between the products (fused_ops.py). The products are left to TensorFlow's libraries, which are faster on CPUs, unless
+the whole step is compiled for a GPU.
 """
 
 import functools
@@ -85,6 +86,7 @@ class Mode(NamedTuple):
     compile_parts: bool = False  # compile what each sub-layer computes between two sums over the model's parts
     cache: Cache | None = None  # of the tokens before these, whose positions are `cache.positions`
     observed: Observed | None = None  # where an encoder leaves what it reads and computes; None: nowhere
+    residual: tf.DType = tf.float32  # of the residual stream between operations
 
     def branch(self, number: int) -> "Mode":
         """Return the mode of part `number` of the model, which has its own dropout masks, keys and values."""
@@ -272,7 +274,7 @@ class Layer(tf.Module):
         read: tf.Tensor | None = None,
         between: Callable[[tf.Tensor], tf.Tensor] | None = None,
     ) -> tf.Tensor:
-        """x [B*T, D] float32 -> [R, D] float32, of the rows `read` [R] or of all.
+        """x [B*T, D] -> [R, D] of x's type, of the rows `read` [R] or of all.
 
         After its attention no token depends on another, so that only rows which are read need to be computed. between:
         what a decoder does between both sub-layers.
@@ -349,13 +351,13 @@ class Encoder(tf.Module):
         whole = mode.observed is not None and mode.observed.last
         states = self._hidden_states(tokens, mode, None if whole else read)
         if mode.observed:
-            mode.observed.tokens, mode.observed.states = tokens, states
-        last = _rows(states[-1], read) if whole else states[-1]
+            mode.observed.tokens, mode.observed.states = tokens, [tf.cast(x, tf.float32) for x in states]
+        last = tf.cast(_rows(states[-1], read) if whole else states[-1], tf.float32)
         return self._batched(last, tokens) if read is None else last
 
     def states(self, tokens: TokenBatch, mode: Mode) -> list[tf.Tensor]:
         """Return the outputs of the embeddings and of each layer, [B, T, D] float32."""
-        return [self._batched(x, tokens) for x in self._hidden_states(tokens, mode, None)]
+        return [self._batched(tf.cast(x, tf.float32), tokens) for x in self._hidden_states(tokens, mode, None)]
 
     def _hidden_states(self, tokens: TokenBatch, mode: Mode, read: tf.Tensor | None) -> list[tf.Tensor]:
         cache, last = mode.cache, len(self.layers) - 1
@@ -365,7 +367,7 @@ class Encoder(tf.Module):
             reaches = reach_of_layers(self.config, tokens)
 
         def embed() -> tf.Tensor:
-            return self.embeddings(tokens, mode.dropout.branch(0))
+            return tf.cast(self.embeddings(tokens, mode.dropout.branch(0)), mode.residual)
 
         def run(x: tf.Tensor, number: int) -> tf.Tensor:
             return self.layers[number](x, mode.branch(number + 1), reaches[number], read if number == last else None)

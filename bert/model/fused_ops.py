@@ -68,7 +68,10 @@ def sum_of_squares(x: tf.Tensor) -> tf.Tensor:
 
 
 def norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Return the layer norm of x [M, D]; `epsilon` is added to the variance. Call it within a compiled function."""
+    """Return the layer norm of x [M, D] float32; `epsilon` is added to the variance.
+
+    Call it within a compiled function.
+    """
     per_component = 1.0 / x.shape[-1]
     centred = x - _row_sums(x, per_component)[:, None]
     variance = _row_sums(tf.square(centred), per_component)[:, None]
@@ -77,32 +80,33 @@ def norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.
 
 def _residual_sum(x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, bits: tuple[tf.Tensor, ...], rate: float) -> tf.Tensor:
     """Return x + dropout(y + bias), [M, D] float32; call it within a compiled function."""
-    return x + apply_dropout(tf.cast(y, tf.float32) + bias, bits, rate)
+    return tf.cast(x, tf.float32) + apply_dropout(tf.cast(y, tf.float32) + bias, bits, rate)
 
 
 @fused
 def layer_norm(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *bits: tf.Tensor, epsilon: float, rate: float = 0.0
 ) -> tf.Tensor:
-    """Return dropout(gamma * normalised x + beta), x [M, D], gamma and beta [D]; float32."""
-    return apply_dropout(norm(x, gamma, beta, epsilon), bits, rate)
+    """Return dropout(gamma * normalised x + beta), x [M, D], gamma and beta [D], in x's type."""
+    return tf.cast(apply_dropout(norm(tf.cast(x, tf.float32), gamma, beta, epsilon), bits, rate), x.dtype)
 
 
 @fused
 def rms_norm(x: tf.Tensor, gamma: tf.Tensor, *bits: tf.Tensor, epsilon: float, rate: float = 0.0) -> tf.Tensor:
-    """Return dropout(gamma * x / sqrt(mean of x^2 + epsilon)), x [M, D], gamma [D]; float32."""
-    mean = _row_sums(tf.square(x), 1.0 / x.shape[-1])[:, None]
-    return apply_dropout(x * (tf.math.rsqrt(mean + epsilon) * gamma), bits, rate)
+    """Return dropout(gamma * x / sqrt(mean of x^2 + epsilon)), x [M, D], gamma [D], in x's type."""
+    wide = tf.cast(x, tf.float32)
+    mean = _row_sums(tf.square(wide), 1.0 / x.shape[-1])[:, None]
+    return tf.cast(apply_dropout(wide * (tf.math.rsqrt(mean + epsilon) * gamma), bits, rate), x.dtype)
 
 
 @fused
 def add_dropout(x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, *bits: tf.Tensor, rate: float) -> tf.Tensor:
-    """Return x + dropout(y + bias): x [M, D] float32, product y [M, D] of any type, bias [D]; float32."""
-    return _residual_sum(x, y, bias, bits, rate)
+    """Return x + dropout(y + bias): x [M, D], product y [M, D] of any type, bias [D]; in x's type."""
+    return tf.cast(_residual_sum(x, y, bias, bits, rate), x.dtype)
 
 
 def add_dropout_norm(*tensors: tf.Tensor, rate: float, epsilon: float) -> tf.Tensor:
-    """Return the layer norm of x + dropout(y + bias), [M, D] float32.
+    """Return the layer norm of x + dropout(y + bias), [M, D] in x's type.
 
     tensors: x, y, bias, gamma, beta and, if there is dropout, its bits, as in `add_dropout` and `layer_norm`.
     """
@@ -121,7 +125,7 @@ def _add_dropout_norm(
     rate: float,
     epsilon: float,
 ) -> tf.Tensor:
-    return norm(_residual_sum(x, y, bias, bits, rate), gamma, beta, epsilon)
+    return tf.cast(norm(_residual_sum(x, y, bias, bits, rate), gamma, beta, epsilon), x.dtype)
 
 
 def _add_dropout_norm_on_gpu(
@@ -165,21 +169,40 @@ def _norm_of_sum(
     rate: float,
     epsilon: float,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the norm [M, D] float32, the centred sum in y's type, and the inverse deviation of that [M, 1] float32.
+    """Return the norm [M, D] in x's type, the centred sum in y's, and the inverse deviation of that [M, 1] float32.
 
     The barrier makes XLA write the centred sum to memory. Without it XLA would recompute it wherever it is read.
     """
-    per_component = 1.0 / x.shape[-1]
     total = _residual_sum(x, y, bias, bits, rate)
-    exact = total - _row_sums(total, per_component)[:, None]
-    parts = [tf.cast(exact, y.dtype)]
-    if y.dtype.size < exact.dtype.size:
-        parts.append(tf.cast(exact - tf.cast(parts[0], tf.float32), y.dtype))
-    parts = gen_xla_ops.xla_optimization_barrier(input=parts)
-    variance = _row_sums(tf.square(tf.cast(parts[0], tf.float32)), per_component)[:, None]
-    inverse = tf.math.rsqrt(variance + epsilon)
-    centred = tf.add_n([tf.cast(part, tf.float32) for part in parts])
-    return centred * inverse * gamma + beta, parts[0], inverse
+    exact = total - _row_sums(total, 1.0 / x.shape[-1])[:, None]
+    if x.dtype == tf.float32:
+        parts = [tf.cast(exact, y.dtype)]
+        if y.dtype.size < exact.dtype.size:
+            parts.append(tf.cast(exact - tf.cast(parts[0], tf.float32), y.dtype))
+        parts = gen_xla_ops.xla_optimization_barrier(input=parts)
+        inverse = _inverse_deviation(parts[0], epsilon)
+        centred = tf.add_n([tf.cast(part, tf.float32) for part in parts])
+        return centred * inverse * gamma + beta, parts[0], inverse
+    narrow, exact = _also_narrow(exact, y.dtype)
+    output = tf.cast(exact * _inverse_deviation(exact, epsilon) * gamma + beta, x.dtype)
+    output, narrow = gen_xla_ops.xla_optimization_barrier(input=[output, narrow])
+    return output, narrow, _inverse_deviation(narrow, epsilon)
+
+
+def _inverse_deviation(centred: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """Return 1 / sqrt(variance + epsilon) of the rows of centred [M, D] of any type, [M, 1] float32."""
+    squares = tf.square(tf.cast(centred, tf.float32))
+    return tf.math.rsqrt(_row_sums(squares, 1.0 / centred.shape[-1])[:, None] + epsilon)
+
+
+def _also_narrow(x: tf.Tensor, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return x float32 in a 16-bit type, and x again as the sum of that and of what it lacks.
+
+    XLA's fusions for rows write two arrays only if one is computed from the other.
+    """
+    narrow = tf.cast(x, dtype)
+    wide = tf.cast(narrow, tf.float32)
+    return narrow, wide + (x - wide)
 
 
 @graphs.function(jit_compile=True)
@@ -188,13 +211,18 @@ def _norm_of_sum_gradients(
 ) -> list[tf.Tensor]:
     """Return the gradients of `add_dropout_norm` by x, y, bias, gamma and beta."""
     per_component = 1.0 / centred.shape[-1]
-    normalised = tf.cast(centred, tf.float32) * inverse
-    slope = upstream * gamma
+    normalised, rise = tf.cast(centred, tf.float32) * inverse, tf.cast(upstream, tf.float32)
+    slope = rise * gamma
     slope -= _row_sums(slope, per_component)[:, None]
     by_sum = (slope - normalised * _row_sums(slope * normalised, per_component)[:, None]) * inverse
-    by_product = tf.cast(apply_dropout(by_sum, bits, rate), centred.dtype)
-    by_parameters = [tf.cast(by_product, tf.float32), upstream * normalised, upstream]
-    return [by_sum, by_product, *(tf.reduce_sum(rows, axis=0) for rows in by_parameters)]
+    if upstream.dtype == tf.float32:
+        by_x, by_product = by_sum, tf.cast(apply_dropout(by_sum, bits, rate), centred.dtype)
+    else:
+        by_x, by_sum = _also_narrow(by_sum, upstream.dtype)
+        by_product = tf.cast(apply_dropout(by_sum, bits, rate), centred.dtype)
+        by_x, by_product = gen_xla_ops.xla_optimization_barrier(input=[by_x, by_product])
+    by_parameters = [tf.cast(by_product, tf.float32), rise * normalised, rise]
+    return [by_x, by_product, *(tf.reduce_sum(rows, axis=0) for rows in by_parameters)]
 
 
 @functools.cache
@@ -288,9 +316,9 @@ def add_bias(y: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tu
 
 
 def converted_product(x: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Return x [M, I] times kernel [I, O], both float32, computed in `dtype`; for GPUs.
+    """Return x [M, I], float32 or in `dtype`, times kernel [I, O] float32, computed in `dtype`; for GPUs.
 
-    The gradient by x needs no conversion: cuBLAS writes it in float32, and adds x's other gradients as it writes.
+    The gradient by x needs no conversion: cuBLAS writes it in x's type, and adds x's other gradients as it writes.
     """
 
     @tf.custom_gradient
@@ -299,6 +327,8 @@ def converted_product(x: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Te
 
         def gradients(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             by_kernel = tf.cast(tf.matmul(left, upstream, transpose_a=True), tf.float32)
+            if x.dtype == dtype:
+                return tf.matmul(upstream, right, transpose_b=True), by_kernel
             return _product_in_float32(upstream, right), by_kernel
 
         return tf.matmul(left, right), gradients

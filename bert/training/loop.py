@@ -436,6 +436,7 @@ def _start_line(config: TrainConfig, comm: Communicator) -> str:
     """Describe the device, the precision, the micro-batches, and how gradients are summed."""
     precision, batch = config.precision, config.batch
     parts = [comm.device.describe(), precision.compute, "XLA" if precision.xla else "no XLA"]
+    parts += [f"residual stream in {precision.residual}"] if precision.residual != "float32" else []
     if config.model.fused_attention:
         parts.append("fused attention" if config.model.attention_probs_dropout_prob else "attention by cuDNN")
     if config.init.frozen_encoder:

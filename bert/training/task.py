@@ -64,16 +64,18 @@ class Execution(NamedTuple):
     dtype: tf.DType  # of matrix products
     compile_all: bool = False  # XLA compiles a pass as a whole
     compile_parts: bool = False  # XLA compiles what lies between two sums over the model's parts
+    residual: tf.DType = tf.float32  # of the residual stream
 
     @classmethod
     def of(cls, precision: PrecisionConfig, parts: Parts) -> "Execution":
         """Return what a precision means for a model in parts: XLA cannot compile the sums over them."""
         dtype = tf.float32 if precision.compute == "tf32" else tf.as_dtype(precision.compute)
-        return cls(dtype, bool(precision.xla and parts.count == 1), bool(precision.xla and parts.count > 1))
+        whole, in_parts = bool(precision.xla and parts.count == 1), bool(precision.xla and parts.count > 1)
+        return cls(dtype, whole, in_parts, tf.as_dtype(precision.residual))
 
     def mode(self, dropout: DropoutRng, groups: Groups | None = None) -> Mode:
         """Return the mode of a forward pass."""
-        return Mode(self.dtype, dropout, groups, self.compile_parts)
+        return Mode(self.dtype, dropout, groups, self.compile_parts, residual=self.residual)
 
     def function(self, function: Callable[..., Any]) -> Any:
         """Return a graph of a function; without XLA it is traced at most twice, however many shapes it is given."""
