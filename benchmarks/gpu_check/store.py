@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from bert.model import cost
 ROOT = Path(__file__).resolve().parents[2]
 INTERPRETER = ROOT / ".venv-gpu-check" / "bin" / "python"
 REFUSED = "refused: "  # how the compiling process begins XLA's reason
+CHECK = re.compile(r"\S+:\d+\] Check failed: .*")  # how XLA says which of its own checks failed, before it aborts
 
 
 class Refused(IntegrityError):
@@ -90,4 +92,5 @@ def _failure(what: str, done: subprocess.CompletedProcess[str]) -> UserError:
         return ResourceError(f"the program could not be {what}: killed, most likely for memory; free some, then repeat")
     lines = [line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
     reasons = [line.removeprefix(REFUSED) for line in lines if line.startswith(REFUSED)]
+    reasons += [f"the compiler crashed: {failed[0]}" for line in lines if (failed := CHECK.search(line))]
     return Refused(f"could not be {what}: {reasons[0] if reasons else lines[-1]}; mend the program")

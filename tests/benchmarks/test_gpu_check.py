@@ -174,7 +174,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @compiled
 @pytest.mark.slow
 def test_a_program_compiles_and_moves_what_the_reference_says(run_module: Any, work: Path) -> None:
-    names = ("tiny_128_fused", "tiny_128_flash")
+    names = ("tiny_128_fused", "tiny_128_flash_residual")
     done = run_module("benchmarks.gpu_check", "--programs", *names, timeout=580, BERT_WORKDIR=str(work))
     assert done.returncode == 0, done.stderr
     row, dropped = json.loads((work / "gpu_check" / "gpu_check.json").read_text())["rows"]
@@ -214,6 +214,9 @@ def test_what_may_not_be_ends_in_one_line_with_its_exit_code(
     (tmp_path / "smaller.json").write_text(json.dumps(smaller))
     (grown,) = run("--reference", tmp_path / "smaller.json")
     assert "6.0% more than the reference" in grown
+
+    (crashed,) = run("--xla_flags=--xla_gpu_enable_cublaslt=true")
+    assert "could not be compiled: the compiler crashed: " in crashed and "Check failed: " in crashed
 
     planted = tmp_path / "planted.pb"  # of the same length, which is what a protocol buffer wants
     exported = store.Store(work / "gpu_check", "").exported(TINY["tiny_128_fused"])

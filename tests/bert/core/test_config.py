@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bert import recipes
-from bert.core.config import BatchConfig, OptimizerConfig, RunConfig, TrainConfig, as_flags, flatten
+from bert.core.config import BatchConfig, OptimizerConfig, PrecisionConfig, RunConfig, TrainConfig, as_flags, flatten
 from bert.core.errors import UsageError
 from squad.recipes import RECIPES as OF_SQUAD
 from tasks.recipes import RECIPES as OF_TASKS
@@ -108,6 +108,17 @@ def test_a_target_on_the_scale_of_earlier_versions_is_refused(target: float) -> 
     ):
         RunConfig(steps=7, target_accuracy=target)
     assert RunConfig(steps=7, target_accuracy=72).target_accuracy == 72
+
+
+@pytest.mark.parametrize("compute", ["float32", "tf32", "float16"])
+def test_a_stream_in_bfloat16_beside_other_products_is_refused(compute: Any) -> None:
+    said = f"precision.residual bfloat16 needs precision.compute bfloat16, and here it is {compute}; leave it out"
+    with pytest.raises(UsageError, match=f"^{re.escape(said)}$"):
+        PrecisionConfig(residual="bfloat16", compute=compute)
+    if compute != "tf32":  # what `auto` is on a CPU, and on a GPU without bfloat16
+        with pytest.raises(UsageError, match=f"^{re.escape(said)}$"):
+            PrecisionConfig(residual="bfloat16", compute="auto").resolved(compute == "float16", bfloat16=False)
+    assert PrecisionConfig(residual="bfloat16", compute="auto").resolved(gpu=True).residual == "bfloat16"
 
 
 def test_settings_are_written_as_the_command_line_takes_them() -> None:

@@ -141,10 +141,14 @@ def test_memory_is_what_an_h100_measured(tokens: int, sequences: int, changes: d
     assert planned / 2**30 == pytest.approx(gib, rel=0.02)
 
 
-@pytest.mark.parametrize(("compute", "more"), [("float32", 0), ("bfloat16", 4)])
-def test_on_cpus_the_stream_stays_in_float32_beside_its_narrow_copy(compute: Any, more: int) -> None:
+@pytest.mark.parametrize(
+    ("compute", "residual", "more"),
+    [("float32", "float32", 0), ("bfloat16", "float32", 4), ("bfloat16", "bfloat16", 0)],
+)
+def test_on_cpus_a_stream_in_float32_stays_beside_its_narrow_copy(compute: Any, residual: Any, more: int) -> None:
     config = RECIPES["bert_large_dgxh100_phase2"].phases[0].config
-    config = dataclasses.replace(config, precision=dataclasses.replace(config.precision, compute=compute))
+    precision = dataclasses.replace(config.precision, compute=compute, residual=residual)
+    config = dataclasses.replace(config, precision=precision)
     gpu, cpu = (cost.activations(config, 512, 80, cpu=where) for where in (False, True))
     past = config.batch.per_device * (23 * 512 + 81)  # tokens of all layers after their attention
     assert cpu.pop("residual stream") - gpu.pop("residual stream") == 2 * past * 1024 * more

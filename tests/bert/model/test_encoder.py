@@ -11,8 +11,9 @@ import pytest
 import tensorflow as tf
 
 from bert.core.config import ModelConfig
+from bert.model import dropout, fused_ops, lookup
 from bert.model.dropout import DropoutRng
-from bert.model.encoder import Mode, TokenBatch, variables
+from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.model.rotary import rotation
 from bert.pretraining import Pretraining, PretrainingModel
 
@@ -309,3 +310,45 @@ def test_the_gradient_of_a_rotation_is_that_of_its_formula() -> None:
     np.testing.assert_allclose(found, plain, atol=1e-6)
     by_formula, by_rotation = (tape.gradient(loss, x) for loss in losses)
     np.testing.assert_allclose(by_rotation, by_formula, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("form", "gpu"), [({}, True), ({"norm_placement": "pre", "norm": "rms", "biases": False}, False)], ids=["post", "pre"]
+)
+def test_a_stream_in_bfloat16_is_nearly_as_close_to_float32_as_one_in_float32(
+    form: dict[str, Any], gpu: bool, model_config: ModelConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hidden states and gradients of four layers; between two operations the stream has 16 bits."""
+    stored: list[tf.DType] = []
+    name = "add_dropout" if form else "add_dropout_norm"
+    original = getattr(fused_ops, name)
+
+    def recorded(x: tf.Tensor, *others: tf.Tensor, **constants: Any) -> tf.Tensor:
+        y = original(x, *others, **constants)
+        stored.extend([x.dtype, y.dtype])
+        return y
+
+    monkeypatch.setattr(fused_ops, name, recorded)
+    for place in (dropout, fused_ops, lookup):
+        monkeypatch.setattr(place, "has_gpu", lambda: gpu)
+    config = dataclasses.replace(model_config, num_hidden_layers=4, **form)
+    encoder, batch = Encoder(config, seed=3), batch_of(config)
+    scatter(encoder)
+
+    def computed(compute: tf.DType, residual: tf.DType) -> list[np.ndarray]:
+        stored.clear()
+        with tf.GradientTape() as tape:
+            tokens = TokenBatch(*(batch[name] for name in ("input_ids", "input_mask", "segment_ids")))
+            states = encoder(tokens, Mode(compute, DropoutRng(tf.constant([5, 6], tf.int64)), residual=residual))
+            loss = tf.reduce_sum(states * tf.cos(tf.reshape(tf.range(tf.size(states), dtype=tf.float32), states.shape)))
+        assert stored == [residual] * 4 * config.num_hidden_layers and states.dtype == tf.float32
+        slopes = tape.gradient(loss, list(variables(encoder).values()))
+        return [tf.convert_to_tensor(x).numpy() for x in [states, *slopes]]
+
+    exact = computed(tf.float32, tf.float32)
+    wide, narrow = (computed(tf.bfloat16, residual) for residual in (tf.float32, tf.bfloat16))
+    of_float32, of_bfloat16 = (
+        np.median([np.linalg.norm(x - y) / np.linalg.norm(y) for x, y in zip(found, exact, strict=True)])
+        for found in (wide, narrow)
+    )
+    assert 0 < of_float32 < of_bfloat16 < 3 * of_float32

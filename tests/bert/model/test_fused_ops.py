@@ -76,6 +76,47 @@ def test_what_gpus_keep_of_a_norm_in_16_bits_costs_its_gradients_no_more_than_th
         np.testing.assert_allclose(one, other, atol=4 * unit * np.abs(other).max())
 
 
+def normalised(x: np.ndarray) -> np.ndarray:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON)
+
+
+def dropped(x: np.ndarray, bits: np.ndarray) -> np.ndarray:
+    levels = round(RATE * 256)
+    return np.where(bits >= levels, x * 256 / (256 - levels), 0.0)
+
+
+NARROW: dict[str, tuple[Function, str]] = {  # the formula, and which of x, y, bias, gamma, shift, random bits it reads
+    "layer_norm": (lambda x, g, s, r: dropped(normalised(x) * g + s, r), "xgsr"),
+    "rms_norm": (lambda x, g, r: dropped(x / np.sqrt((x**2).mean(-1, keepdims=True) + EPSILON) * g, r), "xgr"),
+    "add_dropout": (lambda x, y, b, r: x + dropped(y + b, r), "xybr"),
+    "add_dropout_norm": (lambda x, y, b, g, s, r: normalised(x + dropped(y + b, r)) * g + s, "xybgsr"),
+}
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize("name", NARROW)
+def test_a_stream_in_bfloat16_is_rounded_once_where_it_is_stored(
+    name: str, gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against NumPy in float64: with a mean of 20, what is computed in bfloat16 would be off by far more."""
+    monkeypatch.setattr(fused_ops, "has_gpu", lambda: gpu)
+    formula, read = NARROW[name]
+    epsilon = {} if name == "add_dropout" else {"epsilon": EPSILON}
+    given = {"x": normal(17, 64) + 20, "y": normal(17, 64, scale=2), "b": normal(64), "g": normal(64), "s": normal(64)}
+    given |= {wide: tf.cast(given[wide], tf.bfloat16) for wide in "xy"} | {"r": bits(17, 64)}
+    found, exact = (
+        gradients(lambda *a: getattr(fused_ops, name)(*a, rate=RATE, **epsilon), *(convert(given[n]) for n in read))
+        for convert in (tf.identity, lambda x: x if x.dtype == tf.uint8 else tf.cast(x, tf.float32))
+    )
+    (value,), slopes = found
+    assert value.dtype == slopes[0].dtype == tf.bfloat16.as_numpy_dtype
+    expected = formula(*(given[n].numpy().astype(np.float64) for n in read))
+    np.testing.assert_allclose(value.astype(np.float64), expected, rtol=2**-8 * 1.01, atol=2e-5)
+    for one, other in zip(slopes, exact[1], strict=True):  # those in float32 are tested above
+        np.testing.assert_allclose(one.astype(np.float32), other, atol=2**-6 * np.abs(other).max(), rtol=0)
+
+
 @pytest.mark.parametrize(("dtype", "unit"), [(tf.float32, 1e-6), (tf.bfloat16, 2**-7), (tf.float16, 2**-10)])
 def test_a_product_that_is_converted_first_has_gradients_in_float32(dtype: tf.DType, unit: float) -> None:
     x, kernel = normal(7, 13), normal(13, 5)
