@@ -150,9 +150,9 @@ def _lines(log: Path) -> list[str]:
 
 
 def reason(output: Sequence[str]) -> str:
-    """Return the line that says why a command failed: its error, or else its last one."""
+    """Return the line that says why a command failed: its error, or a failed check of XLA's, or else its last one."""
     lines = [line for line in output if not line.startswith(PEAK)]
-    errors = [line for line in lines if line.startswith("error:")]
+    errors = [line for line in lines if line.startswith("error:") or "] Check failed: " in line]
     return (errors or lines or ["it printed nothing"])[-1][:300]
 
 

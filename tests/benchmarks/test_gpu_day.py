@@ -16,7 +16,7 @@ from benchmarks import invented, steps
 from benchmarks.gpu_day import page
 from benchmarks.gpu_day.__main__ import main, plan
 from benchmarks.gpu_day.items import Day, Item
-from benchmarks.gpu_day.runner import Runner, State
+from benchmarks.gpu_day.runner import Runner, State, reason
 from bert import pretrain
 from bert.core import cli
 from bert.core.errors import UsageError, UserError
@@ -98,6 +98,8 @@ def test_one_that_fails_is_named_with_its_last_line_and_the_rest_goes_on(tmp_pat
     assert state.results["first"]["why"] == "failed: ended with code 1: the last word"
     assert state.results["second"]["why"] == "failed: ended with code 5: error: no such GPU; remedy"
     assert state.results["third"]["why"] == "failed: ended with code 3: it printed nothing"
+    crashed = ["begins", "F0000 00:00 heap_simulator.cc:7] Check failed: a == b", "    @ 0x7f main"]
+    assert reason(crashed) == crashed[1]
 
 
 def test_one_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
