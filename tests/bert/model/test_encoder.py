@@ -313,7 +313,9 @@ def test_the_gradient_of_a_rotation_is_that_of_its_formula() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "gpu"), [({}, True), ({"norm_placement": "pre", "norm": "rms", "biases": False}, False)], ids=["post", "pre"]
+    ("form", "gpu"),
+    [({}, True), ({"norm_placement": "pre", "norm": "rms", "biases": False}, False)],
+    ids=["post", "pre"],
 )
 def test_a_stream_in_bfloat16_is_nearly_as_close_to_float32_as_one_in_float32(
     form: dict[str, Any], gpu: bool, model_config: ModelConfig, monkeypatch: pytest.MonkeyPatch
