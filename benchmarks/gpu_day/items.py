@@ -113,21 +113,17 @@ class Day:
         yield self._step("phase1", "phase 1", 1)
         yield self._step("phase2", "phase 2", 2)
         yield self._step("phase1_flash", "phase 1, fused attention with dropout", 1, *FLASH)
-        for number in (1, 2):
-            what = f"phase {number}, fused attention with dropout, 16-bit residual stream"
-            yield self._step(f"phase{number}_residual", what, number, *NARROW)
-        yield self._step("phase2_undropped", "phase 2, no dropout on attention", 2, *UNDROPPED)
+        what = "phase 1, fused attention with dropout, 16-bit residual stream"
+        yield self._step("phase1_residual", what, 1, *NARROW)
+        yield self._step("phase1_residual_cublaslt", f"{what}, products by cuBLASLt", 1, *NARROW, xla_flags=CUBLASLT)
         yield self._step("phase1_undropped", "phase 1, no dropout on attention", 1, *UNDROPPED)
         yield self._step("phase1_fused", "the same, cuDNN's attention", 1, *FUSED)
         yield self._step("phase1_no_dropout", "phase 1, no dropout at all", 1, *NO_DROPOUT)
         for name, what, flag in (
             ("excess", "XLA keeps float32 where it likes", "--xla_allow_excess_precision=true"),
-            ("cublaslt", "products by cuBLASLt", CUBLASLT),
             ("no_triton", "no products by Triton", "--xla_gpu_enable_triton_gemm=false"),
         ):
             yield self._step(f"phase1_{name}", f"phase 1, {what}", 1, xla_flags=flag)
-        what = "phase 1, fused attention with dropout, 16-bit residual stream, products by cuBLASLt"
-        yield self._step("phase1_residual_cublaslt", what, 1, *NARROW, xla_flags=CUBLASLT)
         yield self._step("phase1_tuned", "phase 1, kernels chosen by timing", 1, *FREE, xla_flags=TUNED)
 
     def _beside_transformers(self) -> Iterator[Item]:
