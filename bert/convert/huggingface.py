@@ -109,7 +109,7 @@ def _shards(folder: Path) -> list[Path]:
         return [folder / WEIGHTS]
     if (folder / INDEX).exists():
         file_of = files.read_object(folder / INDEX).get("weight_map")
-        if not isinstance(file_of, dict) or not all(isinstance(name, str) for name in file_of.values()):
+        if not (isinstance(file_of, dict) and file_of and all(isinstance(name, str) for name in file_of.values())):
             raise InputError(f"{folder / INDEX}: weight_map does not name a file for each tensor; download it again")
         if foreign := [name for name in file_of.values() if not SHARD.fullmatch(name)]:
             raise InputError(f"{folder / INDEX}: {foreign[0]!a} is not a file of this folder; download it again")
@@ -195,7 +195,7 @@ def _opened(folder: Path, family: Family, heads: int) -> Iterator[Tensors]:
                 opened = stack.enter_context(h5.File(path) if is_h5 else safe_open(path, framework="numpy"))
             except (SafetensorError, OSError) as error:
                 kind = "HDF5" if path.name == h5.NAME else "safetensors"
-                raise InputError(f"{path}: not a complete {kind} file ({error}); download it again") from error
+                raise InputError(f"{path}: not a complete {kind} file ({error!s:.200}); download it again") from error
             tensors.add(path, opened)
         yield tensors
 

@@ -151,7 +151,7 @@ def _tensors(path: Path, family: Family) -> dict[str, np.ndarray]:
                 inner = f"{family.prefix}.{inner}" if inner.split(".")[0] in family.unprefixed else inner
                 found[inner] = opened.get_tensor(name).astype(np.float32)
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{path}: not a complete safetensors file ({error}); write it again") from error
+        raise InputError(f"{path}: not a complete safetensors file ({error!s:.200}); write it again") from error
     return found
 
 

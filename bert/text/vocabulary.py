@@ -91,7 +91,7 @@ def rules_from(settings: dict[str, Any], path: Path, tokens: Sequence[str]) -> R
     lower = _entry(settings, "do_lower_case", is_lower_case(tokens), path)
     special = settings.get("additional_special_tokens") or []
     if not isinstance(special, list) or not all(type(token) is str for token in special):
-        raise InputError(f"{path}: additional_special_tokens is {special!a}; give a list of tokens")
+        raise InputError(f"{path}: additional_special_tokens is {special!a:.100}; give a list of tokens")
     if missing := [token for token in special if token not in tokens]:
         raise InputError(f"{path}: the special token {missing[0]!a} is not in the vocabulary; add it there")
     return Rules(
@@ -136,7 +136,7 @@ def _entry(settings: dict[str, Any], name: str, default: Any, path: Path) -> Any
     """Return an entry, or the default if it is missing or null. Raise InputError if it is of another type."""
     value = settings.get(name)
     if value is not None and type(value) is not type(default):
-        raise InputError(f"{path}: {name} is {value!a}; give a {type(default).__name__}")
+        raise InputError(f"{path}: {name} is {value!a:.100}; give a {type(default).__name__}")
     return default if value is None else value
 
 
