@@ -110,7 +110,7 @@ def _detection(run: Run) -> ReplacedTokens:
         raise InputError(f"{run.settings_path}: does not describe the generator ({error}); restore it") from error
     if generator is None:
         raise InputError(f"{run.settings_path}: has no objective.name replaced_tokens, but the run has a generator")
-    task = ReplacedTokens(run.config, generator, 0, objective.detection_weight)
+    task = ReplacedTokens(run.config, generator, 0, objective)
     run.load(task.module)
     return task
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert import distillation, recipes
 from bert.causal.task import CausalLM
 from bert.core import ending, object_store
-from bert.core.config import ModelConfig, PretrainConfig
+from bert.core.config import ModelConfig, ObjectiveConfig, PretrainConfig
 from bert.core.errors import InputError, Stopped, UsageError
 from bert.core.stopping import stops
 from bert.hardware.devices import Device
@@ -129,10 +129,11 @@ class ReplacedTokens:
     detections = ("rtd",)
 
     def __init__(
-        self, config: ModelConfig, generator: ModelConfig, seed: int, detection_weight: float, parts: Parts = WHOLE
+        self, config: ModelConfig, generator: ModelConfig, seed: int, objective: ObjectiveConfig, parts: Parts = WHOLE
     ) -> None:
-        self.module = ReplacedTokensModel(config, generator, seed, parts)
-        self.factors = {"rtd": detection_weight}
+        disentangled = objective.embeddings == "disentangled"
+        self.module = ReplacedTokensModel(config, generator, seed, parts, disentangled=disentangled)
+        self.factors = {"rtd": objective.detection_weight}
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the number of masked positions, and of tokens."""
@@ -240,7 +241,7 @@ def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
             f"{data.manifest.path}: was made with --pairs {pairs}, and objective.name {config.objective.name} has no "
             "objective on pairs; make the data with --pairs none"
         )
-    return ReplacedTokens(config.model, config.generator, config.run.seed, config.objective.detection_weight, parts)
+    return ReplacedTokens(config.model, config.generator, config.run.seed, config.objective, parts)
 
 
 def describe(config: PretrainConfig, data: loop.Data, ranks: int) -> str:

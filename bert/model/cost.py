@@ -6,7 +6,15 @@ model; None if there is none. teacher: likewise, of the model whose outputs are 
 
 import dataclasses
 
-from bert.core.config import DistillConfig, LoraConfig, ModelConfig, ObjectiveConfig, ParallelConfig, PretrainConfig
+from bert.core.config import (
+    DistillConfig,
+    LoraConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    ParallelConfig,
+    PretrainConfig,
+    TrainConfig,
+)
 
 CHUNK_BYTES = 1 << 27  # of the float32 scores of the vocabulary that a causal model computes at once
 MOMENTS = 8  # bytes of the two moments of a parameter
@@ -111,6 +119,16 @@ def projection_parameters(model: ModelConfig, distill: DistillConfig, teacher: M
     return (model.hidden_size + 1) * teacher.hidden_size if teacher and projected else 0
 
 
+def parameters_beside(config: TrainConfig, teacher: ModelConfig | None) -> int:
+    """Return the number of parameters of a rank that learn beside its part of the model.
+
+    They project hidden states to a teacher's, or are what the model adds to a generator's embeddings of words.
+    """
+    model = config.model
+    rows = -(-model.vocab_size // config.parallel.tensor) if config.has_difference else 0
+    return projection_parameters(model, config.distill, teacher) + rows * model.embedding_width
+
+
 def state_bytes(
     model: ModelConfig,
     replicas: int,
@@ -125,7 +143,7 @@ def state_bytes(
 
     The model may be in parts, and its replicas may divide the moments. in_encoder: number of parameters that learn in
     the encoder, or for it, if it is frozen itself; None: all its own. kept: `OptimizerConfig.bytes_kept`. beside: how
-    many parameters learn beside the model (`projection_parameters`).
+    many parameters learn beside the model (`parameters_beside`).
     """
     count = local_parameters(model, parallel.tensor, generator) + beside
     learning = count
@@ -349,13 +367,13 @@ def describe(
     accumulation = batch.accumulation(replicas)
     sequences = run.steps * batch.total
     kept = config.optimizer.bytes_kept
-    beside = projection_parameters(config.model, config.distill, teacher)
+    beside = parameters_beside(config, teacher)
     state = state_bytes(config.model, replicas, config.parallel, generator, teacher=teacher, kept=kept, beside=beside)
     arithmetic = sequences * update_flops(config, sequence, predictions, teacher)
     working = sum(activations(config, sequence, predictions, teacher=teacher).values())
     update = update_bytes(config.model, replicas, config.parallel, generator, teacher, kept, beside)
     memory = max(state + working, update)
-    local = local_parameters(config.model, parts, generator)
+    local = local_parameters(config.model, parts, generator) + beside
     traffic = f"{local * (2 if config.precision.compress else 4) / 1e6:,.0f} MB of gradients summed"
     if replicas > 1 and config.parallel.shard_optimizer:
         traffic += f", {local * 4 / 1e6:,.0f} MB of new weights gathered"

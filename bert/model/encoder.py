@@ -60,6 +60,9 @@ class TokenBatch(NamedTuple):
         return padding(self.mask) if self.positions is None else _other_instances(self.mask)
 
 
+WORDS, DIFFERENCE = "embeddings/word", "embeddings/difference"  # names of tables [V, D]
+
+
 class Reach(NamedTuple):
     """Where the attention of a layer may look, and how it tells positions apart."""
 
@@ -100,8 +103,11 @@ class Mode(NamedTuple):
 class Embeddings(tf.Module):
     """Sum of word embeddings, those of positions if they are learned, and those of segments if the model has any.
 
-    They are projected if the layers have another width.
+    They are projected if the layers have another width. If there is a `difference` [V, D], the encoder that these
+    belong to adds it to the word embeddings, which learn nothing from this encoder then; one that shares them does not.
     """
+
+    difference: tf.Variable | None = None
 
     def __init__(self, init: Initializer, config: ModelConfig) -> None:
         super().__init__()
@@ -109,7 +115,7 @@ class Embeddings(tf.Module):
         sinusoidal = config.position_initializer == "sinusoidal"
         words = init.words_beside_sinusoids if sinusoidal else init.normal
         positions = init.sinusoids if sinusoidal else init.normal
-        self.word = words("embeddings/word", config.vocab_size, width)  # [V, D]
+        self.word = words(WORDS, config.vocab_size, width)  # [V, D]
         learned = config.positions == "learned"
         self.position = positions("embeddings/position", config.max_position_embeddings, width) if learned else None
         self.segment = init.normal("embeddings/segment", segments, width) if segments else None
@@ -128,7 +134,10 @@ class Embeddings(tf.Module):
     def unprojected(self, tokens: TokenBatch, dropout: DropoutRng, prefix: str = "") -> tf.Tensor:
         """Return the same [B*T, E], of the width E that the tables have. prefix: of the encoder that reads them."""
         width, length = self.word.shape[1], tf.shape(tokens.ids)[1]
-        x = divided_lookup(self.word, tokens.ids, self.vocab_size, self.parts, f"{prefix}embeddings/word")
+        x = divided_lookup(self.word, tokens.ids, self.vocab_size, self.parts, f"{prefix}{WORDS}")
+        if self.difference is not None and not prefix:
+            own = divided_lookup(self.difference, tokens.ids, self.vocab_size, self.parts, DIFFERENCE)
+            x = tf.stop_gradient(x) + own
         if self.position is not None:
             x += self.position[:length] if tokens.positions is None else lookup(self.position, tokens.positions)
         if self.segment is not None:

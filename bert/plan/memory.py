@@ -54,7 +54,7 @@ def estimate(
     parts = config.parallel.tensor
     model, parallel = config.model, config.parallel
     terms = cost.activations(config, sequence, predictions, teacher=teacher)
-    kept, beside = config.optimizer.bytes_kept, cost.projection_parameters(model, config.distill, teacher)
+    kept, beside = config.optimizer.bytes_kept, cost.parameters_beside(config, teacher)
     return Memory(
         state=cost.state_bytes(model, replicas, parallel, config.generator, teacher=teacher, kept=kept, beside=beside),
         activations={name: size // parts if name in DIVIDED else size for name, size in terms.items()},

@@ -46,7 +46,7 @@ def before_weights(
     parts(config.model, config.run, comm, config.generator)
     updates = cost.low_rank_parameters(config.model, lora, config.init.frozen_layers)
     in_encoder = updates if lora.rank or config.init.frozen_encoder else None
-    beside, kept = cost.projection_parameters(config.model, config.distill, teacher), config.optimizer.bytes_kept
+    beside, kept = cost.parameters_beside(config, teacher), config.optimizer.bytes_kept
     memory(config.model, config.parallel, comm, config.generator, in_encoder, teacher, kept, beside)
 
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert.causal.task import CausalLM
-from bert.core.config import ModelConfig, ObjectiveConfig, OptimizerConfig, ParallelConfig
+from bert.core.config import ModelConfig, ObjectiveConfig, OptimizerConfig, ParallelConfig, PretrainConfig
 from bert.core.errors import UsageError
 from bert.model import cost
 from bert.model.encoder import variables
@@ -57,6 +57,11 @@ def test_a_part_of_a_model_has_the_parameters_that_are_counted(changes: dict[str
         assert generator is not None
         both = ReplacedTokensModel(model, generator, 1, part)
         assert cost.local_parameters(model, 2, generator) == count(both) < cost.parameters(model, generator)
+        objective = ObjectiveConfig(name="replaced_tokens", embeddings="disentangled")
+        config: PretrainConfig = RECIPES["bert_tiny_phase1"].phases[0].config
+        config = dataclasses.replace(config, model=model, objective=objective, parallel=ParallelConfig(tensor=2))
+        apart = ReplacedTokensModel(model, generator, 1, part, disentangled=True)
+        assert cost.parameters_beside(config, None) == count(apart) - count(both)
 
 
 def test_a_teacher_is_on_each_rank_with_its_weights_alone(model_config: ModelConfig) -> None:

@@ -68,7 +68,7 @@ def learn(
     """Return the measures, and the gradients by name."""
     task: Task = CausalLM(config, SEED, parts) if config.causal else Pretraining(config, SEED, parts=parts)
     if generator := objective.generator(config):
-        task = ReplacedTokens(config, generator, SEED, 1.0, parts)
+        task = ReplacedTokens(config, generator, SEED, dataclasses.replace(objective, detection_weight=1.0), parts)
     weights = variables(task.module)
     with tf.GradientTape() as tape:
         measures = task.measure(batch(), mode._replace(dropout=rng()))
@@ -120,7 +120,11 @@ def in_parts(count: int, work: Callable[[Parts], T]) -> tuple[list[T], list[str]
         pytest.param(2, MODERN, marks=pytest.mark.slow),
         pytest.param(2, NEO, marks=pytest.mark.slow),
         pytest.param(2, {"embedding_size": 10, **REPLACED}, marks=pytest.mark.slow),
-        pytest.param(4, {"vocab_multiple": 8, "objective": {"generator_width": 1.0}}, marks=pytest.mark.slow),
+        pytest.param(
+            4,
+            {"vocab_multiple": 8, "objective": {"generator_width": 1.0, "embeddings": "disentangled"}},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=[
         "2 parts",
@@ -130,7 +134,7 @@ def in_parts(count: int, work: Callable[[Parts], T]) -> tuple[list[T], list[str]
         "2 parts, modern",
         "2 parts, neo",
         "2 parts, replaced tokens",
-        "4 parts, replaced tokens",
+        "4 parts, disentangled replaced tokens",
     ],
 )
 def test_losses_and_gradients_are_those_of_the_whole_model(
@@ -158,7 +162,8 @@ def test_losses_and_gradients_are_those_of_the_whole_model(
         np.testing.assert_allclose(total, gradient, atol=2e-6 * largest, err_msg=name)
     repeated = {name for name in names if names.count(name) > 1}
     if generator := objective.generator(config):
-        assert len(names) == 4 * (config.num_hidden_layers + generator.num_hidden_layers) + 1 + 3 + 2
+        second = objective.embeddings == "disentangled"  # table of words
+        assert len(names) == 4 * (config.num_hidden_layers + generator.num_hidden_layers) + 1 + second + 3 + 2
     assert repeated <= {"vocabulary/statistics"} or config.recompute_activations  # chunks follow each other
 
 
