@@ -80,7 +80,8 @@ test: setup ## Run the fast tests, without a network and a GPU
 	$(RUN) pytest -n 2 --dist worksteal
 
 test-ci: setup ## Run those, and tests that are slow, start several ranks, or kill and damage things
-	$(RUN) pytest -n 2 --dist worksteal -m "not (thorough or parity)"
+	$(RUN) pytest -n 2 --dist worksteal -m "not (multiprocess or thorough or parity)"
+	$(RUN) pytest -n 2 --dist worksteal -m "multiprocess and not thorough"
 
 test-all: test-ci ## Run all tests: also those that repeat a claim of others at more places
 	$(RUN) pytest -n 2 --dist worksteal -m "thorough and not parity"

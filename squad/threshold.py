@@ -104,7 +104,7 @@ def load_threshold(run: Path, weights: str) -> float | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise IntegrityError(f"{path}: damaged ({error!r}); tune again: python -m squad.threshold") from error
+        raise IntegrityError(f"{path}: damaged ({error!r:.200}); tune again: python -m squad.threshold") from error
     if tuned_for != weights:
         raise UsageError(
             f"{path}: tuned for another checkpoint; tune again: python -m squad.threshold, or give --null_threshold"

@@ -1,6 +1,5 @@
 """What every test may use: a quiet TensorFlow on its share of the cores, real data if there, commands as processes."""
 
-import gc
 import os
 import signal
 import subprocess
@@ -10,10 +9,11 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-LONGEST = {"test_tutorial.py", "test_soak.py"}
+LONGEST = {"test_tutorial.py", "test_soak.py"}  # begun first: at the end the other worker would wait for them
 THREADS = str(max(1, len(os.sched_getaffinity(0)) // WORKERS))
 
 # Before anything imports TensorFlow, which reads them once; commands that tests start inherit them.
@@ -23,9 +23,6 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", THREADS)
 os.environ.setdefault("OMP_NUM_THREADS", THREADS)
 # XLA compiles in three quarters of the time if LLVM optimizes nothing. `XLA_FLAGS= pytest ...` has it optimize.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
-
-# Python's collector would else look through the graphs of earlier tests so often that it takes a twentieth of the time.
-gc.set_threshold(20_000, 10, 10)
 
 # Where a shell starts the tests under nohup or in the background, these are ignored, and would be in the commands that
 # tests start; where a program starts them that blocks signals, those stay blocked.
@@ -38,14 +35,18 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 hypothesis.settings.register_profile("house", deadline=None)  # a busy machine is no finding
 hypothesis.settings.load_profile("house")
+# Hypothesis also draws constants that are in the modules which happen to be imported. The examples of one test would
+# depend on the tests before it, and CI would fail by chance.
+assert callable(providers._get_local_constants)
+providers._get_local_constants = lambda: providers._local_constants  # none
 
 Finished = subprocess.CompletedProcess[str]
 RunModule = Callable[..., Finished]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest tests, and with those of several ranks: one worker has them, and they run one by one."""
-    items.sort(key=lambda item: (item.path.name not in LONGEST, not item.get_closest_marker("multiprocess")))
+    """Begin with the longest tests."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @pytest.fixture(autouse=True)

@@ -427,15 +427,19 @@ def _with_pipeline(settings: dict[str, Any], path: Path, vocab: Sequence[str]) -
     for name, value in stated.items():
         if None not in (value, settings.get(name)) and value != settings[name]:
             raise InputError(
-                f"{path}: {name} is {value!a}, but {settings[name]!a} in {TOKENIZER_CONFIG}; keep the one of training"
+                f"{path}: {name} is {value!a:.100}, but {settings[name]!a:.100} in {TOKENIZER_CONFIG}; keep the one of "
+                "training"
             )
+    added = pipeline.get("added_tokens") or []
+    if not isinstance(added, list):
+        raise InputError(f"{path}: added_tokens is {added!a:.100}, not a list; save the tokenizer again")
     _check_layout(pipeline.get("post_processor"), str(settings.get("tokenizer_class")), vocab, path)
     # Of this one transformers reads, and writes, only what the file states.
     stated["max_input_chars_per_word"] = steps["model"].get("max_input_chars_per_word")
     return (
         settings
         | {name: value for name, value in stated.items() if value is not None}
-        | {"additional_special_tokens": _special(pipeline.get("added_tokens") or [], vocab, path)}
+        | {"additional_special_tokens": _special(added, vocab, path)}
     )
 
 
@@ -460,7 +464,9 @@ def _special(added: Sequence[Any], vocab: Sequence[str], path: Path) -> list[str
         if content in SPECIAL:
             continue
         if content not in vocab or any(token.get(flag) for flag in ("single_word", "lstrip", "rstrip", "normalized")):
-            raise InputError(f"{path}: the added token {content!a} is not a special one of the vocabulary; remove it")
+            raise InputError(
+                f"{path}: the added token {content!a:.100} is not a special one of the vocabulary; remove it"
+            )
         special.append(str(content))
     return special
 

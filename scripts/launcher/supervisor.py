@@ -28,6 +28,7 @@ SRUN = re.compile(rb" *[0-9]+: ")  # with --label
 OPEN_MPI = re.compile(rb"(\[[0-9]+,[0-9]+\]<std(?:out|err)>:)")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 TERMINATED = 128 + signal.SIGTERM
+MOMENT = 5.0  # seconds
 
 
 class Supervisor:
@@ -41,6 +42,7 @@ class Supervisor:
         self.runner: subprocess.Popen[bytes] | None = None
         self.stopping = False
         self.started: list[tuple[str, int]] = []  # host and process of each rank
+        self.all_run = threading.Event()
         self.statuses: list[int] = []  # of ranks that failed, in order
         self.runner_lines: list[bytes] = []
         self.reported = False  # a rank has printed an error, or that it stopped
@@ -102,6 +104,8 @@ class Supervisor:
                     self.statuses.append(int(status))
                 else:
                     self.started.append((reported[2].decode(), int(reported[3])))
+                    if len(self.started) == self.ranks:
+                        self.all_run.set()
                 if not line:
                     continue
             # horovodrun's shells print the two words.
@@ -118,6 +122,7 @@ class Supervisor:
                 # closed pipe on to them, and they would wait for ever.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), target.fileno())
                 if isinstance(error, BrokenPipeError) and not self.stopping:
+                    self.all_run.wait(MOMENT)  # what ranks report comes over the other stream, which may be behind
                     self._stop()
 
     def _lines(self, source: IO[bytes]) -> Iterator[bytes]:
