@@ -80,7 +80,9 @@ test: setup ## Run the fast tests, without a network and a GPU
 	$(RUN) pytest -n 2 --dist worksteal
 
 test-ci: setup ## Run those, and tests that are slow, start several ranks, or kill and damage things
-	$(RUN) pytest -n 2 --dist worksteal -m "not (multiprocess or thorough or parity)"
+	@# Two sessions, because TensorFlow keeps each program that XLA has compiled in the memory of its process.
+	$(RUN) pytest -n 2 --dist worksteal -m "not (multiprocess or thorough or parity)" tests/bert
+	$(RUN) pytest -n 2 --dist worksteal -m "not (multiprocess or thorough or parity)" --ignore tests/bert
 	$(RUN) pytest -n 2 --dist worksteal -m "multiprocess and not thorough"
 
 test-all: test-ci ## Run all tests: also those that repeat a claim of others at more places
