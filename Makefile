@@ -80,7 +80,7 @@ test: setup ## Run the fast tests, without a network and a GPU
 	$(RUN) pytest -n 2 --dist worksteal
 
 test-ci: setup ## Run those, and tests that are slow, start several ranks, or kill and damage things
-	@# Two sessions, because TensorFlow keeps each program that XLA has compiled in the memory of its process.
+	@# Two sessions, because in one the two workers come to need 21 GB.
 	$(RUN) pytest -n 2 --dist worksteal -m "not (multiprocess or thorough or parity)" tests/bert
 	$(RUN) pytest -n 2 --dist worksteal -m "not (multiprocess or thorough or parity)" --ignore tests/bert
 	$(RUN) pytest -n 2 --dist worksteal -m "multiprocess and not thorough"
