@@ -20,6 +20,7 @@ import settings
 
 GRACE = 5.0  # seconds that ranks have to end when another one has failed, as horovodrun gives them
 LOOPBACK = "127.0.0.1"
+LOCKS = {1: threading.Lock(), 2: threading.Lock()}  # of standard output and standard error
 
 
 def run(words: Sequence[str]) -> NoReturn:
@@ -29,7 +30,7 @@ def run(words: Sequence[str]) -> NoReturn:
     relays: list[threading.Thread] = []
 
     def stop(*_: int | FrameType | None) -> None:
-        _end(ranks)
+        _end(ranks, relays)
         sys.exit(128 + signal.SIGTERM)
 
     processes.handle((signal.SIGTERM,), stop)
@@ -52,21 +53,20 @@ def run(words: Sequence[str]) -> NoReturn:
         time.sleep(0.05)
         running = None in [rank.poll() for rank in ranks]
         failed = [rank for rank in ranks if rank.returncode]
-    _end(ranks)
-    for relay in relays:
-        relay.join()
+    _end(ranks, relays)
     sys.exit(processes.status_of(failed[0]) if failed else 0)
 
 
 def _relay(source: IO[bytes], target: int) -> None:
     """Copy lines whole: under PYTHONUNBUFFERED they come in pieces, which those of another rank would part."""
     for line in source:
-        while line:
-            line = line[os.write(target, line) :]
+        with LOCKS[target]:  # the kernel keeps no more than 4 KiB together
+            while line:
+                line = line[os.write(target, line) :]
 
 
-def _end(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Ask the ranks that still run to end, and kill those that do not."""
+def _end(ranks: Sequence[subprocess.Popen[bytes]], relays: Sequence[threading.Thread]) -> None:
+    """Ask the ranks that still run to end, and kill those that do not; pass on what they still say."""
     for rank in ranks:
         rank.terminate()
     deadline = time.monotonic() + GRACE
@@ -75,3 +75,5 @@ def _end(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
             rank.wait(max(0.0, deadline - time.monotonic()))
         with contextlib.suppress(ProcessLookupError):
             os.killpg(rank.pid, signal.SIGKILL)
+    for relay in relays:
+        relay.join()

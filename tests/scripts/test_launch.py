@@ -159,6 +159,14 @@ def test_ranks_of_this_host_need_no_horovodrun(clean: dict[str, str], tmp_path: 
     assert there.returncode == 2 and "no horovodrun here" in there.stderr
 
 
+def test_long_lines_of_two_ranks_stay_whole(clean: dict[str, str], tmp_path: Path) -> None:
+    code = "import os\nfor _ in range(40): print(os.environ['HOROVOD_RANK'] * 200_000)"
+    words = ["-np", "2", "-x", "CODE", "--", "sh", "-c", f'exec {sys.executable} -c "$CODE"']
+    done = launch(*words, env=clean | {"VENV": str(tmp_path), "PATH": os.defpath, "CODE": code})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.splitlines()) == ["0" * 200_000] * 40 + ["1" * 200_000] * 40
+
+
 def test_lines_of_two_ranks_stay_whole_where_they_come_in_pieces(clean: dict[str, str], tmp_path: Path) -> None:
     pieces = "for word in sys.argv[1], ' ', 'of rank': print(word, end='', file=sys.stderr), time.sleep(0.1)"
     code = f"import sys, time\n{pieces}\nprint(file=sys.stderr)"
