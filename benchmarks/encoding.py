@@ -32,6 +32,7 @@ from bert.api import Model, load
 from bert.core import cli, ranges
 from bert.core.errors import InputError
 from bert.core.ranges import Range
+from bert.encode import read_texts
 from bert.hardware import devices
 from bert.hardware.choices import Compute, Engine
 
@@ -101,7 +102,8 @@ def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m benchmarks.encoding", description=__doc__)
     devices.hide_gpus()
-    texts = options.texts.read_text().splitlines()
+    if not (texts := list(read_texts(options.texts))):
+        raise InputError(f"{options.texts}: no text; give a file with a text in each line")
     options.output.mkdir(parents=True, exist_ok=True)
     source = options.output / "texts.json"
     source.write_text(json.dumps(texts))

@@ -10,7 +10,7 @@ import enum
 import math
 import shlex
 import typing
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -178,14 +178,20 @@ class ModelConfig:
     def load(cls, path: Path) -> "ModelConfig":
         """Read `bert_config.json`; ignore unknown keys, which other programs add. Raise InputError if it is not one."""
         try:
-            config: ModelConfig = checked_json.take(cls, files.read_json(path))
-            return config
+            return cls.parse(lambda: files.read_json(path), path)
         except FileNotFoundError as error:
             raise InputError(f"{path}: no such file; give the folder of a trained model") from error
+
+    @classmethod
+    def parse(cls, read: Callable[[], Any], where: object) -> "ModelConfig":
+        """Do the same with what `read` returns. where: its place, for errors."""
+        try:
+            config: ModelConfig = checked_json.take(cls, read())
+            return config
         except InputError:
             raise
         except ValueError as error:
-            raise InputError(f"{path}: not a BERT configuration ({error})") from error
+            raise InputError(f"{where}: not a BERT configuration ({error})") from error
 
     def of_weights(
         self,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated
 
 from bert import recipes
-from bert.core import checked_json, cli, files, object_store, object_urls, ranges
+from bert.core import cli, files, object_store, object_urls, ranges
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import Range
@@ -118,11 +118,7 @@ def _architecture(run: Path) -> ModelConfig:
     described = object_store.Place(url).read("bert_config.json")
     if described is None:
         raise InputError(f"{url}: has no bert_config.json; give the run directory of a trained model")
-    try:
-        config: ModelConfig = checked_json.take(ModelConfig, files.parse_json(described))
-    except ValueError as error:
-        raise InputError(f"{url}/bert_config.json: not a BERT configuration ({error})") from error
-    return config
+    return ModelConfig.parse(lambda: files.parse_json(described), f"{url}/bert_config.json")
 
 
 def requests(argv: Sequence[str], options: Options, more_help: str) -> tuple[list[Phase], Cluster]:
