@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Answers the questions that the scripts ask; `-m venv` makes an environment with itself as the interpreter.
 PYTHON = """
     #!/bin/bash
-    echo "$*" | tr '\\n' ' ' >>"$CALLS"; echo >>"$CALLS"
+    printf '%s \\n' "${*//$'\\n'/ }" >>"$CALLS" # in one write: set-up asks for versions while pip reads them
     case "$*" in
     *sys.version_info*) echo "${VERSION:-3.11.7}"; [ -z "${VERSION:-}" ] ;;
     *find_spec*) echo "${OWN_HOROVOD:-0}" ;;
