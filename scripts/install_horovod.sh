@@ -12,7 +12,7 @@ set -euo pipefail
 usage="usage: scripts/install_horovod.sh PYTHON [cpu|gpu]"
 export python=${1:?$usage} device=${2:-cpu} version=0.28.1
 # Increase it when build_horovod.sh changes what it builds: older wheels are then not used.
-declare -A edits=([cpu]=3 [gpu]=4)
+declare -A edits=([cpu]=4 [gpu]=5)
 scripts=$(dirname "$0")
 fail() { echo "error: horovod $version: $2" >&2 && exit "$1"; }
 export -f fail

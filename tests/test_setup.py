@@ -41,6 +41,7 @@ PYTHON = """
         source=$2/horovod-0.28.1
         mkdir -p "$source"/horovod/{tensorflow,common/ops/cuda} "$source"/third_party/gloo/gloo
         echo '  "${CMAKE_CURRENT_SOURCE_DIR}/context.cc"' >"$source/third_party/gloo/gloo/CMakeLists.txt"
+        echo 'size_t kMaxSegmentSize = 1024 * 1024;' >"$source/third_party/gloo/gloo/allreduce.h"
         printf 'mpi_ops.cc\\nxla_mpi_ops.cc\\n' >"$source/horovod/tensorflow/CMakeLists.txt"
         printf '%s\\n' '#endif // HAVE_GPU' '#include "../common/common.h"' '#endif // HAVE_GPU' \\
             >"$source/horovod/tensorflow/mpi_ops.cc"
@@ -250,6 +251,7 @@ def test_horovod_is_built_once_for_many_environments_even_at_the_same_time(machi
     calls = machine.calls()
     assert calls.count("pip wheel") == 1 and calls.count("pip install") == 2
     assert "xla_mpi_ops" not in calls and "gloo EXCLUDE_FROM_ALL" in calls
+    assert "kMaxSegmentSize = 4 * 1024 * 1024;" in calls
     assert "add_definitions(-DGLOO_USE_AVX=1)" in calls and '"${CMAKE_CURRENT_SOURCE_DIR}/math.cc"' in calls
 
 
