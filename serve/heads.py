@@ -140,7 +140,7 @@ class Answering(Head):
         count = sum(len(cut(int(length), room, windowing.doc_stride)) for length in np.diff(tokens.splits))
         if count > most:
             raise RequestError(f"the text has {count} windows of the model; send one of at most {most}")
-        inputs, places = features.windows(tokenizer, examples, tokens, windowing)
+        inputs, places, _ = features.windows(tokenizer, examples, tokens, windowing)
 
         def finish(results: list[Any]) -> dict[str, Any]:
             logits = np.stack([start for start, _ in results]), np.stack([end for _, end in results])

@@ -201,6 +201,13 @@ def main(argv: list[str]) -> None:
             f"warning: {options.dataset}: {faults} malformed items, the first {MAX_REPORTED} reported above",
             file=sys.stderr,
         )
+    if reader.cut:
+        most = fine_tuned.kind.windowing.max_query_length
+        print(
+            f"note: {options.dataset}: {reader.cut:,} questions have more than {most} tokens and are cut, as in "
+            "training (windows.max_query_length)",
+            file=sys.stderr,
+        )
     assert options.output is not None, "it is given with --dataset"
     metric = ("python", "-m", "squad.metric", options.dataset, options.output)
     ending.tell(options.output, f"{count:,} answers ({count / seconds:.1f} questions/s)", *metric)

@@ -26,6 +26,7 @@ class Reader(model.Reader[AnswerSpans]):
         """As tasks.model.Reader has it. null: whether no answer is one of the `n_best` answers."""
         super().__init__(fine_tuned, batch, compiled)
         self.limits, self.null = (n_best, max_answer_length), null
+        self.cut = 0  # questions so far of which tokens are cut off
 
     def answer(self, piece: Dataset) -> Iterator[tuple[Example, Answers]]:
         """Yield each question, in order, with its best answers. All answers of the piece are held in memory."""
@@ -34,6 +35,7 @@ class Reader(model.Reader[AnswerSpans]):
         tokenizer, windowing = self.fine_tuned.tokenizer, self.fine_tuned.kind.windowing
         tokens = features.tokenize(tokenizer, piece.passages)
         windows = features.windows(tokenizer, piece.examples, tokens, windowing)
+        self.cut += windows.cut
         start, end = self.outputs(windows.inputs, len(piece.examples))
         places, limits = windows.places, self.limits
         answers = n_best_answers(piece.examples, piece.passages, tokens, places, (start, end), *limits, self.null)

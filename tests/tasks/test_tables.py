@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import csv
 import re
 from pathlib import Path
 
@@ -147,6 +148,19 @@ def test_a_malformed_row_is_left_out_or_ends_the_command(
     assert skipped.count == 1 and reason in skipped.reasons[0] and len(left) == good
     with pytest.raises(InputError, match=re.escape(reason)):
         read(tmp_path / name)
+
+
+def test_values_of_a_tsv_that_look_quoted_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["a", '"b" and "c"', '"d"', 'e ""f""', 'He said "no"']
+    for name, quoting, line in (("raw.tsv", csv.QUOTE_NONE, ""), ("pandas.tsv", csv.QUOTE_MINIMAL, "line 3")):
+        with (tmp_path / name).open("w") as stream:
+            writer = csv.writer(stream, delimiter="\t", quoting=quoting, quotechar=None if quoting else '"')
+            writer.writerows([("text", "label"), *((text, "x") for text in texts)])
+        skipped = Skipped()
+        read(tmp_path / name, skipped=skipped)
+        skipped.report()
+        said = capsys.readouterr().err
+        assert (f"{name}: {line}: a value in quotes" in said) if line else not said
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "1e999", "two", ""])
