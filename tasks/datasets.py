@@ -261,7 +261,7 @@ def _sentences(data: TaskData, path: Path, split: Split, skipped: Skipped) -> It
                 tags = entities.to_iob2(sentence.tags)
             except InputError as error:
                 raise InputError(
-                    f"{path}: sentence {sentence.id}: {error}; for tags that mark no entities give --data.entities false"
+                    f"{path}: sentence {sentence.id}: {error}; for tags of another kind give --data.entities false"
                 ) from error
             yield dataclasses.replace(sentence, tags=tuple(tags))
         else:

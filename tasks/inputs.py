@@ -14,7 +14,6 @@ from bert.model.heads import INPUTS as NAMES
 from bert.text.tokenization import Tokenizer
 from bert.text.windows import cut
 
-
 MOST_UNKNOWN = 0.01  # share of [UNK] above which there is a warning, as for pretraining
 
 

@@ -1,8 +1,8 @@
 """One's own texts are read by the names of their columns."""
 
+import csv
 import gzip
 import json
-import csv
 import re
 from pathlib import Path
 
