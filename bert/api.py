@@ -19,6 +19,7 @@ a frozen dataclass, which `train` takes too. Mistakes raise the errors of bert.c
 """
 
 import functools
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -326,7 +327,13 @@ class Model:
             self._readers[how] = hidden_states.Reader(
                 self.run, self._encoder, layers=(layer,), pool=pool, batch=batch, length=length, compiled=False
             )
-        return (encoded.features[0] for encoded in self._readers[how].encode_all(texts))
+        reader = self._readers[how]
+        reader.truncated = 0
+        for encoded in reader.encode_all(texts):
+            yield encoded.features[0]
+        if cut := reader.truncated:
+            many = f"{cut:,} of {len(texts):,} have more than {reader.length} tokens and are cut"
+            print(f"note: the texts: {many}", file=sys.stderr)
 
 
 class Pretrained(Model):

@@ -5,6 +5,7 @@ threads of their own. n rows, S positions, D width of the model.
 """
 
 import abc
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -33,10 +34,11 @@ from squad.model import AnswerSpans
 from squad.reader import Reader
 from tasks import model as tasks_model
 from tasks.examples import ChoiceExample, TextExample, sentence
-from tasks.inputs import NAMES
+from tasks.inputs import NAMES, Seen
 from tasks.kind import ExampleKind
 from tasks.model import FineTuned
 
+TRUNCATED = "`truncated` says whether tokens were cut off"
 MOST_MASKS = 32  # in a text: each is a row of probabilities of all words
 Inputs = dict[str, np.ndarray]  # ids, mask and segments of one row, [S] or for choices [choices, S]
 
@@ -140,7 +142,7 @@ class Answering(Head):
         count = sum(len(cut(int(length), room, windowing.doc_stride)) for length in np.diff(tokens.splits))
         if count > most:
             raise RequestError(f"the text has {count} windows of the model; send one of at most {most}")
-        inputs, places = features.windows(tokenizer, examples, tokens, windowing)
+        inputs, places, _ = features.windows(tokenizer, examples, tokens, windowing)
 
         def finish(results: list[Any]) -> dict[str, Any]:
             logits = np.stack([start for start, _ in results]), np.stack([end for _, end in results])
@@ -197,16 +199,19 @@ class _OfTask(Head):
         return {"labels": list(labels)} if labels else {}
 
     def _prepared(self, example: Any, most: int) -> Prepared:
+        kind = copy.copy(self.model.kind)  # two threads encode, and each counts what it cuts
+        kind.seen = Seen()
         try:
-            arrays = self.model.kind.encode([example], self.model.tokenizer)
+            arrays = kind.encode([example], self.model.tokenizer)
         except InputError as error:
             raise RequestError(str(error)) from error
         if len(arrays["input_ids"]) > most:
             raise RequestError(f"the text has {len(arrays['input_ids'])} windows of the model; send at most {most}")
 
         def finish(results: list[Any]) -> dict[str, Any]:
-            (prediction,) = self.model.kind.predictions([example], arrays, np.stack(results))
-            return {name: value for name, value in prediction.items() if name != "id"}
+            (prediction,) = kind.predictions([example], arrays, np.stack(results))
+            told = {"truncated": kind.seen.lost > 0} if kind.head.pooled else {}
+            return {name: value for name, value in prediction.items() if name != "id"} | told
 
         return Prepared(*_rows(arrays), finish)
 
@@ -220,7 +225,7 @@ class Classifying(_OfTask):
 
     kind, route, item = CLASSIFIER, "classify", Text
     title = "Classify a text or a pair of texts"
-    answer = "`label` and `probabilities` by label, or `value` for a model of numbers"
+    answer = f"`label` and `probabilities` by label, or `value` for a model of numbers; {TRUNCATED}"
 
     def prepare(self, item: Text, most: int) -> Prepared:
         """Encode the text or the pair."""
@@ -236,7 +241,7 @@ class Labelling(Classifying):
 
     kind, route = MULTILABEL, "label"
     title = "Give a text or a pair of texts its labels"
-    answer = "`labels`, those that the text is given, and `probabilities` of all labels"
+    answer = f"`labels`, those that the text is given, and `probabilities` of all labels; {TRUNCATED}"
 
 
 class Choosing(_OfTask):
@@ -244,7 +249,7 @@ class Choosing(_OfTask):
 
     kind, route, item = CHOICE, "choose", Choices
     title = "Choose the right continuation"
-    answer = "`label`, the number of the choice from 0, and `probabilities`"
+    answer = f"`label`, the number of the choice from 0, and `probabilities`; {TRUNCATED}"
 
     def details(self) -> dict[str, Any]:
         """Return the number of choices."""

@@ -53,6 +53,7 @@ class Answering(api.Model):
                 for place, question in enumerate(chunk, begin)
             ]
             yield from (one for _, one in self.reader.answer(Dataset(passages=passages, examples=examples)))
+        self.reader.report("the questions")
 
 
 def _answer(found: Answers, limit: float | None) -> Answer:

@@ -39,7 +39,7 @@ class Questions:
     def encode(self, tokenizer: Tokenizer, windowing: Windowing) -> dict[str, np.ndarray]:
         """Return the inputs of the windows."""
         self.tokens = features.tokenize(tokenizer, self.dataset.passages)
-        inputs, self.places = features.windows(tokenizer, self.dataset.examples, self.tokens, windowing)
+        inputs, self.places, _ = features.windows(tokenizer, self.dataset.examples, self.tokens, windowing)
         return inputs
 
     def scores(self, starts: np.ndarray, ends: np.ndarray, threshold: float | None) -> dict[str, float]:

@@ -11,6 +11,7 @@ B windows, S positions; all offsets are characters of the passage, half open.
 import hashlib
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from bert.text import frames, tf_example
 from bert.text.tokenization import Tokenizer
 from bert.text.windows import best_window, cut
 from squad import examples
+from squad.answers import MAX_ANSWER_LENGTH
 from squad.config import SquadData, Windowing
 from squad.examples import Dataset, Example, Span
 
@@ -64,6 +66,8 @@ class Windows(NamedTuple):
 
     inputs: dict[str, np.ndarray]  # ids, mask and segments [B, S] by name
     places: Places
+    cut: int = 0
+    """questions of which tokens are cut off"""
 
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
@@ -93,6 +97,7 @@ def windows(tokenizer: Tokenizer, questions: Sequence[Example], passages: Tokens
     texts = {text: number for number, text in enumerate(dict.fromkeys(question.question for question in questions))}
     flat, splits = tokenizer.encode(list(texts))  # a question about many passages is encoded once
     ids_of_texts = [flat[splits[n] : splits[n + 1]][: windowing.max_query_length] for n in range(len(texts))]
+    is_cut = (np.diff(splits) > windowing.max_query_length).tolist()
     cuts = []
     for q, question in enumerate(questions):
         left = room(tokenizer, len(ids_of_texts[texts[question.question]]), windowing)
@@ -115,7 +120,8 @@ def windows(tokenizer: Tokenizer, questions: Sequence[Example], passages: Tokens
         best[row, offset : offset + length] = best_window(tokens, left, stride)[first : first + length] == w
     table = np.array(cuts, np.int32).reshape(count, 6)
     inputs = dict(zip(INPUTS, (input_ids, input_mask, segment_ids), strict=True))
-    return Windows(inputs, Places(table[:, 0], offsets, table[:, 4], table[:, 5], best))
+    places = Places(table[:, 0], offsets, table[:, 4], table[:, 5], best)
+    return Windows(inputs, places, sum(is_cut[texts[question.question]] for question in questions))
 
 
 def token_span(starts: np.ndarray, ends: np.ndarray, start: int, end: int) -> tuple[int, int] | None:
@@ -154,6 +160,7 @@ def _write(partial: Path, data: SquadData, tokenizer: Tokenizer, windowing: Wind
     malformed: list[str] = []
     inferred: list[str] = []
     dropped: dict[str, str] = {}
+    lost = Counter[str]()
     name = "train-00000-of-00001.tfrecord"
     with frames.RecordWriter(partial / name) as writer:
         for piece in _limited(examples.read_pieces(data.train_file, strict=data.strict), data.limit):
@@ -163,11 +170,17 @@ def _write(partial: Path, data: SquadData, tokenizer: Tokenizer, windowing: Wind
             malformed += [fault.reason for fault in piece.faults]
             questions += len(piece.examples) + len(piece.faults)
             impossible += sum(span.example.impossible for span in learnable.spans)
-            for serialized in _encoded(tokenizer, learnable.spans, piece.passages, windowing, dropped):
+            lost["several"] += sum(len(span.example.answers) > 1 for span in learnable.spans)
+            for serialized in _encoded(tokenizer, learnable.spans, piece.passages, windowing, dropped, lost):
                 writer.write(serialized)
     if not writer.count:
-        raise InputError(f"{data.train_file}: none of its {questions} questions has a usable answer; check the file")
+        reasons = [*malformed, *(f"question {identity}: {reason}" for identity, reason in dropped.items())]
+        why = f" ({reasons[0]})" if reasons else ""
+        raise InputError(
+            f"{data.train_file}: none of its {questions} questions has a usable answer{why}; check the file"
+        )
     _report(data.train_file, malformed, dropped, inferred)
+    _report_lost(data.train_file, lost, windowing)
     return outputs.StageResult(
         counts={
             "questions": questions,
@@ -233,8 +246,14 @@ def _limited(pieces: Iterator[Dataset], limit: int) -> Iterator[Dataset]:
 
 
 def _encoded(
-    tokenizer: Tokenizer, spans: Sequence[Span], texts: Sequence[str], windowing: Windowing, dropped: dict[str, str]
+    tokenizer: Tokenizer,
+    spans: Sequence[Span],
+    texts: Sequence[str],
+    windowing: Windowing,
+    dropped: dict[str, str],
+    lost: Counter[str],
 ) -> Iterator[bytes]:
+    """Yield the records of windows. dropped: gets the questions that have none. lost: counts what is cut."""
     if not spans:
         return
     passages, answers = tokenize(tokenizer, texts), []
@@ -244,9 +263,14 @@ def _encoded(
         answers.append(NO_ANSWER if span.example.impossible else tokens)
         if answers[-1] is None:
             dropped[span.example.id] = "the answer has no token"
-    every, places = windows(tokenizer, [span.example for span in spans], passages, windowing)
+    every, places, questions_cut = windows(tokenizer, [span.example for span in spans], passages, windowing)
     rows = [row for row, question in enumerate(places.question) if answers[question] is not None]
     labels = np.array([label(places, row, answers[places.question[row]]) for row in rows], np.int64).reshape(-1, 2)
+    learned = set(places.question[rows][labels[:, 0] > 0].tolist())
+    spans_of_tokens = {n: answer for n, answer in enumerate(answers) if answer not in (None, NO_ANSWER)}
+    lost["question"] += questions_cut
+    lost["answer"] += sum(last - first >= MAX_ANSWER_LENGTH for first, last in spans_of_tokens.values())
+    lost["window"] += len(spans_of_tokens.keys() - learned)
     inputs = {name: values[rows] for name, values in every.items()}
     yield from tf_example.encode_batch(inputs | {"start_positions": labels[:, :1], "end_positions": labels[:, 1:]})
 
@@ -264,3 +288,18 @@ def _report(train_file: Path, malformed: list[str], dropped: dict[str, str], inf
     if dropped:
         some = ", ".join(f"{identity} ({reason})" for identity, reason in list(dropped.items())[:3])
         print(f"note: {train_file}: {len(dropped)} questions are not used: {some} ...", file=sys.stderr)
+
+
+def _report_lost(train_file: Path, lost: Counter[str], windowing: Windowing) -> None:
+    """Print a line for each thing that is cut. lost: how many questions it concerns."""
+    lines = {
+        "several": "have several answers; the first one is learned",
+        "question": f"have more than {windowing.max_query_length} tokens and are cut (--windows.max_query_length)",
+        "answer": f"have an answer of more than {MAX_ANSWER_LENGTH} tokens; squad.predict gives shorter ones unless it "
+        "has --max_answer_length",
+        "window": "have an answer that no window holds as a whole; the model learns that no window has it "
+        "(--windows.max_seq_length, --windows.doc_stride)",
+    }
+    for name, line in lines.items():
+        if lost[name]:
+            print(f"note: {train_file}: {lost[name]:,} questions {line}", file=sys.stderr)

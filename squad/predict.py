@@ -187,6 +187,7 @@ def main(argv: list[str]) -> None:
     )
     if options.dataset is None:
         print(answer_one(reader, options, limit))
+        reader.report("the question")
         return
     begun = time.perf_counter()
     written = (options.output, options.nbest, options.null_odds)
@@ -201,6 +202,7 @@ def main(argv: list[str]) -> None:
             f"warning: {options.dataset}: {faults} malformed items, the first {MAX_REPORTED} reported above",
             file=sys.stderr,
         )
+    reader.report(options.dataset)
     assert options.output is not None, "it is given with --dataset"
     metric = ("python", "-m", "squad.metric", options.dataset, options.output)
     ending.tell(options.output, f"{count:,} answers ({count / seconds:.1f} questions/s)", *metric)

@@ -1,5 +1,6 @@
 """Apply a fine-tuned model to question datasets: windows, logits, answers."""
 
+import sys
 from collections.abc import Iterator
 
 from squad import features
@@ -26,6 +27,7 @@ class Reader(model.Reader[AnswerSpans]):
         """As tasks.model.Reader has it. null: whether no answer is one of the `n_best` answers."""
         super().__init__(fine_tuned, batch, compiled)
         self.limits, self.null = (n_best, max_answer_length), null
+        self.cut = 0  # questions of which tokens are cut off, since the last report
 
     def answer(self, piece: Dataset) -> Iterator[tuple[Example, Answers]]:
         """Yield each question, in order, with its best answers. All answers of the piece are held in memory."""
@@ -34,7 +36,16 @@ class Reader(model.Reader[AnswerSpans]):
         tokenizer, windowing = self.fine_tuned.tokenizer, self.fine_tuned.kind.windowing
         tokens = features.tokenize(tokenizer, piece.passages)
         windows = features.windows(tokenizer, piece.examples, tokens, windowing)
+        self.cut += windows.cut
         start, end = self.outputs(windows.inputs, len(piece.examples))
         places, limits = windows.places, self.limits
         answers = n_best_answers(piece.examples, piece.passages, tokens, places, (start, end), *limits, self.null)
         yield from zip(piece.examples, answers, strict=True)
+
+    def report(self, where: object) -> None:
+        """Print one line if questions were cut since the last report. where: the file."""
+        if self.cut:
+            most = self.fine_tuned.kind.windowing.max_query_length
+            many = f"{self.cut:,} questions have more than {most} tokens and are cut, as in training"
+            print(f"note: {where}: {many} (windows.max_query_length)", file=sys.stderr)
+        self.cut = 0

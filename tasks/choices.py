@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.core import files
+from bert.core.errors import InputError
 from tasks.examples import ChoiceExample, Skipped
 
 FEWEST = 2  # choices
@@ -18,9 +19,11 @@ FEWEST = 2  # choices
 def read(path: Path, skipped: Skipped, labels: bool = True) -> Iterator[ChoiceExample]:
     """Yield the examples of a file in order; all have as many choices as the first one, and a label if it has one.
 
-    labels: False does not look at labels. A malformed line is left out and counted. Empty lines are no examples.
+    labels: False does not look at labels. A malformed line is left out and counted. Empty lines are no examples. Raise
+    InputError at the end of a file whose labels count from 1.
     """
     first: ChoiceExample | None = None
+    used, after_last = set[int | None](), False
     with files.open_text(path) as stream:
         for number, line in enumerate(files.read_lines(stream, path)):
             if not line.strip():
@@ -30,9 +33,17 @@ def read(path: Path, skipped: Skipped, labels: bool = True) -> Iterator[ChoiceEx
                 first = first or example
                 _check_like(first, example)
             except ValueError as error:
+                after_last |= isinstance(error, _AfterLast)
                 skipped.add(path, number + 1, str(error))
                 continue
+            used.add(example.label)
             yield example
+    if after_last and 0 not in used:
+        raise InputError(f"{path}: the labels seem to count the choices from 1; count them from 0")
+
+
+class _AfterLast(ValueError):
+    """A label is the number of choices, which would be the last one if they were counted from 1."""
 
 
 def _example(line: str, number: int, labels: bool) -> ChoiceExample:
@@ -49,7 +60,8 @@ def _example(line: str, number: int, labels: bool) -> ChoiceExample:
     if not all(isinstance(choice, str) and choice.strip() for choice in choices):
         raise ValueError("one of 'choices' is not a string, or empty")
     if label is not None and (type(label) is not int or not 0 <= label < len(choices)):
-        raise ValueError(f"'label' is not an index of the {len(choices)} choices, from 0")
+        error = _AfterLast if type(label) is int and label == len(choices) else ValueError
+        raise error(f"'label' is not an index of the {len(choices)} choices, from 0")
     if not isinstance(group, str):
         raise ValueError("'group' is not a string")
     _check_writable(str(identity), group)

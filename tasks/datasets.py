@@ -250,11 +250,20 @@ def _choices(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iter
 
 
 def _sentences(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TaggedSentence]:
-    """Yield tagged sentences; the tags of entities in the scheme IOB2, whatever the file has."""
+    """Yield tagged sentences; the tags of entities in the scheme IOB2, whatever the file has.
+
+    Raise InputError for what is no tag of an entity.
+    """
     options = conll.ReadOptions(word=data.word, tag=data.tag, tags=split != "test", names=data.tag_names)
     for sentence in conll.read(path, skipped, options):
         if data.entities and sentence.tags is not None:
-            yield dataclasses.replace(sentence, tags=tuple(entities.to_iob2(sentence.tags)))
+            try:
+                tags = entities.to_iob2(sentence.tags)
+            except InputError as error:
+                raise InputError(
+                    f"{path}: sentence {sentence.id}: {error}; for tags of another kind give --data.entities false"
+                ) from error
+            yield dataclasses.replace(sentence, tags=tuple(tags))
         else:
             yield sentence
 

@@ -5,7 +5,7 @@ import itertools
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def build(data: TaskData, tokenizer: Tokenizer, vocab: Path, workdir: Path, trai
     outputs.build(folder, stage=STAGE, parameters=parameters, inputs=[*paths, vocab], make=make)
     counts = manifest.load(folder).counts
     for split, path in sources.items():
-        if isinstance(seen := counts.get(f"{split}_too_long"), dict):
+        if isinstance(seen := counts.get(f"{split}_seen"), dict):
             inputs.Seen(**seen).report(path, data.length)
     return folder
 
@@ -88,13 +88,13 @@ def _write(
         examples = limited(data_set.read(data, path, split, skipped[split]), data.limit if split == "train" else 0)
         name = f"{split}-00000-of-00001.tfrecord"
         with frames.RecordWriter(partial / name) as writer:
-            counts[split] = _write_records(writer, made, examples, tokenizer)
+            counts[split] = _write_records(writer, made, examples, tokenizer, path)
             written[name] = writer.count
         if not writer.count:
             raise _nothing(path, skipped[split])
         skipped[split].report()
-        if made.seen.long:
-            counts[f"{split}_too_long"] = asdict(made.seen)
+        if made.seen.loses:
+            counts[f"{split}_seen"] = asdict(made.seen)
         made.seen = inputs.Seen()
     counts |= {f"{split}_skipped": left_out.count for split, left_out in skipped.items()}
     extra = {
@@ -107,14 +107,17 @@ def _write(
 
 
 def _write_records(
-    writer: frames.RecordWriter, made: StoredKind, examples: Iterable[Example], tokenizer: Tokenizer
+    writer: frames.RecordWriter, made: StoredKind, examples: Iterable[Example], tokenizer: Tokenizer, path: Path
 ) -> int:
-    """Write the records of all examples; return the number of examples."""
+    """Write the records of all examples of a file; return their number. Raise InputError for an unknown label."""
     count, needed = 0, made.features()
     for chunk in chunks(examples, made.at_once):
-        arrays = made.encode(chunk, tokenizer)
+        try:
+            arrays = made.encode(chunk, tokenizer)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
         if missing := [name for name in needed if name not in arrays]:
-            raise InputError(f"example {chunk[0].id}: has no {missing[0]}; give a file with labels")
+            raise InputError(f"{path}: example {chunk[0].id} has no {missing[0]}; give a file with labels")
         flat = {name: values.reshape(len(values), -1) for name, values in arrays.items()}
         for serialized in tf_example.encode_batch(flat):
             writer.write(serialized)
@@ -135,8 +138,12 @@ def limited(examples: Iterator[Example], limit: int) -> Iterator[Example]:
 
 def _nothing(path: Path, skipped: Skipped) -> InputError:
     """Return the error for a file without a usable example."""
-    why = f"; the first of {skipped.count} that are not: {skipped.reasons[0]}" if skipped.count else ""
-    return InputError(f"{path}: no usable example{why}; check the file and the names of its columns")
+    return InputError(f"{path}: no usable example{_first_of(skipped)}; check the file and the names of its columns")
+
+
+def _first_of(skipped: Skipped) -> str:
+    """Return the first reason why an example is not usable, for a message; "" if all are."""
+    return f"; the first of {skipped.count} that are not: {skipped.reasons[0]}" if skipped.count else ""
 
 
 def _labels(data: TaskData, data_set: KnownData, train: Path, trained: tuple[str, ...]) -> Labels:
@@ -154,6 +161,7 @@ def _labels(data: TaskData, data_set: KnownData, train: Path, trained: tuple[str
         raise _nothing(train, skipped)
     names = _order(names or labels.classes(counts, train), trained)
     print(f"labels of {train}: {_listed(names, counts)}", file=sys.stderr)
+    _doubt(names, train)
     return Labels(names=names, weights=labels.balanced(names, counts) if data.class_weights == "balanced" else None)
 
 
@@ -161,8 +169,9 @@ def _of_sets(data: TaskData, data_set: KnownData, sources: dict[Split, Path], tr
     """Return the labels of texts that can have several, from all examples, and tell how often they occur."""
     train, used = sources["train"], set[str]()
     counts, unknown, sizes = Counter[str](), Counter[str](), Counter[int]()  # of the training examples
+    skipped = {split: Skipped(data.strict) for split in sources}
     for split, path in sources.items():
-        for example in limited(data_set.read(data, path, split, Skipped(data.strict)), data.limit * (split == "train")):
+        for example in limited(data_set.read(data, path, split, skipped[split]), data.limit * (split == "train")):
             names = datasets.labels_of(example)
             used.update(names)
             if split == "train" and isinstance(example, TextExample):
@@ -172,9 +181,16 @@ def _of_sets(data: TaskData, data_set: KnownData, sources: dict[Split, Path], tr
     names = data.label_columns or labels.ordered(used, train)
     if sizes and len(names) < 2:
         only = f"no label but {names[0]!r}" if names else "no label"
-        raise InputError(f"{train}: has {only}; for classes of which one is right use the recipe classify")
+        why = _first_of(skipped["train"])
+        raise InputError(f"{train}: has {only}{why}; for classes of which one is right use the recipe classify")
     names, texts = _order(names, trained), sizes.total()
     print(f"labels of {train}: {_listed(names, counts)}; {sizes[0]:,} of {texts:,} texts have none", file=sys.stderr)
+    _doubt(names, train)
+    if not data.label_columns and (joined := [name for name in names if set(name) & {"|", ";"} - {data.separator}]):
+        print(
+            f"warning: {train}: is {joined[0]!r} one label? if not, name the separator by --data.separator",
+            file=sys.stderr,
+        )
     if never := [name for name in names if not counts[name]]:
         listed = ", ".join(never[:10]) + (", ..." if len(never) > 10 else "")
         print(f"warning: {train}: no text has {listed}; the model learns to give it to none", file=sys.stderr)
@@ -190,6 +206,17 @@ def _of_sets(data: TaskData, data_set: KnownData, sources: dict[Split, Path], tr
 def _order(names: tuple[str, ...], trained: tuple[str, ...]) -> tuple[str, ...]:
     """Return the labels in the order of the trained head if it has just these, else as they are."""
     return trained if sorted(trained) == sorted(names) else names
+
+
+def _doubt(names: Sequence[str], train: Path) -> None:
+    """Print a line if two classes are probably one."""
+    if pairs := labels.alike(names):
+        listed = "; ".join(f"{one!r} and {other!r}" for one, other in pairs[:3]) + ("; ..." if len(pairs) > 3 else "")
+        print(
+            f"warning: {train}: labels that differ only in spaces, case or the form of a number are different ones: "
+            f"{listed}",
+            file=sys.stderr,
+        )
 
 
 def _listed(names: tuple[str, ...], counts: Counter[str]) -> str:

@@ -14,10 +14,12 @@ from bert.model.heads import INPUTS as NAMES
 from bert.text.tokenization import Tokenizer
 from bert.text.windows import cut
 
+MOST_UNKNOWN = 0.01  # share of [UNK] above which there is a warning, as for pretraining
+
 
 @dataclass
 class Seen:
-    """How many inputs were made of texts, and how much of the texts did not fit."""
+    """How many inputs were made of texts, and how much of the texts did not fit or is not in the vocabulary."""
 
     inputs: int = 0
     long: int = 0
@@ -25,6 +27,15 @@ class Seen:
     tokens: int = 0
     lost: int = 0
     """tokens that are cut off"""
+    unknown: int = 0
+    """tokens that are [UNK]"""
+    empty: int = 0
+    """inputs with a text that has no token, such as one of zero-width spaces"""
+
+    @property
+    def loses(self) -> bool:
+        """Whether there is something to report."""
+        return self.long > 0 or self.empty > 0 or self.unknown > MOST_UNKNOWN * self.tokens
 
     def add(self, tokens: np.ndarray, in_one_input: np.ndarray, read: np.ndarray) -> None:
         """Count inputs of texts with this many tokens; one input holds `in_one_input` of them, all together `read`."""
@@ -34,7 +45,15 @@ class Seen:
         self.lost += int((tokens - read).sum())
 
     def report(self, where: object, length: int) -> None:
-        """Print one line if something did not fit. where: the file. length: tokens of an input."""
+        """Print a line for each kind of loss. where: the file. length: tokens of an input."""
+        if self.unknown > MOST_UNKNOWN * self.tokens:
+            share = f"{self.unknown / self.tokens:.1%} of all tokens are [UNK]"
+            print(f"warning: {where}: {share}: these words are not in the model's vocabulary", file=sys.stderr)
+        if self.empty:
+            many = f"{self.empty:,} of {self.inputs:,} inputs"
+            print(
+                f"note: {where}: {many} have a text without a token, of which the model reads nothing", file=sys.stderr
+            )
         if not self.long:
             return
         many = f"{self.long:,} of {self.inputs:,} inputs ({self.long / self.inputs:.1%}) do not fit {length} tokens"
@@ -70,6 +89,8 @@ def pairs(
     first, second = shares(first, second, length - special)
     if seen:
         seen.add(lengths[:count] + lengths[count:], first + second, first + second)
+        seen.unknown += int((ids == tokenizer.unk_id).sum())
+        seen.empty += int(((lengths[:count] == 0) | (paired & (lengths[count:] == 0))).sum())
     rows, mask, segments = _empty(tokenizer, count, length)
     for row in range(count):
         one = ids[splits[row] : splits[row] + first[row]]
@@ -95,6 +116,8 @@ def windows(
     tokens = np.diff(splits)
     if seen:
         seen.add(tokens, np.minimum(tokens, room), tokens)
+        seen.unknown += int((ids == tokenizer.unk_id).sum())
+        seen.empty += int((tokens == 0).sum())
     spans = [cut(int(count), room, stride) for count in tokens]
     numbers = [(number, len(cuts)) for cuts in spans for number in range(len(cuts))]
     flat = [(begin + first, count) for begin, cuts in zip(splits, spans, strict=False) for first, count in cuts]

@@ -7,8 +7,11 @@ toxic=1 threat=0 insult=1                       a column for each label (--data.
 """
 
 import ast
+import io
+import tokenize
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 VALUES = {"0": 0, "1": 1, "-1": -1, "0.0": 0, "1.0": 1, "-1.0": -1, "false": 0, "true": 1}
@@ -53,8 +56,16 @@ class LabelSets:
 
 
 def _listed(text: str) -> Any:
-    """Return a list that Python or JSON has written as a text; None if it is none."""
+    """Return a list that Python or JSON has written as a text. Raise ValueError if it is none.
+
+    Python joins strings without a comma between them, so that ['a' 'b'], as NumPy writes an array, would be one name.
+    """
     try:
-        return ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        value = ast.literal_eval(text.strip())
+        kinds = [token.type for token in tokenize.generate_tokens(io.StringIO(text.strip()).readline)]
+    except (ValueError, SyntaxError, MemoryError, RecursionError, tokenize.TokenError):
         raise ValueError(f"{text[:60]!r} is not a list of the names of labels") from None
+    kinds = [kind for kind in kinds if kind not in (tokenize.NL, tokenize.NEWLINE)]
+    if (tokenize.STRING, tokenize.STRING) in pairwise(kinds):
+        raise ValueError(f"{text[:60]!r} has names without a comma between them; write a list")
+    return value

@@ -87,6 +87,14 @@ def ordered(names: Collection[str], where: object) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: (_number(name), name)))
 
 
+def alike(names: Collection[str]) -> list[tuple[str, str]]:
+    """Return pairs of names that differ only in white space, in case, or in how a number is written."""
+    seen: dict[object, str] = {}
+    keys = [(_number(name) if math.isfinite(_number(name)) else " ".join(name.casefold().split())) for name in names]
+    pairs = zip(keys, names, strict=True)
+    return [(other, name) for key, name in pairs if (other := seen.setdefault(key, name)) != name]
+
+
 def balanced(names: Iterable[str], counts: Counter[str]) -> tuple[float, ...]:
     """Return the weight of each class: n / (C n_c), so that all together have the weight of n examples."""
     names = tuple(names)

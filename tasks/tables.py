@@ -22,6 +22,7 @@ from tasks.label_sets import LabelSets
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 PARQUET = ".parquet"
+QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"', re.DOTALL)  # a value as CSV has it, with quotes in it
 ROWS = 1024  # of Parquet that are written at once
 Add = Callable[[dict[str, Any]], object]  # adds a row to a file
 ID = "id"  # column whose values predictions are written under, if there is one
@@ -46,6 +47,7 @@ def read(
     counted. Raise InputError for a missing column, or for what is not of the format.
     """
     columns = [*text, *([label] if label else []), *(several.columns if several else ()), *(where or ())]
+    tsv = kind_of(path) in (".tsv", ".txt")
     for number, (line, row) in enumerate(rows(path, columns)):
         if row is None:
             skipped.add(path, line, "not as many columns as the first line")
@@ -57,6 +59,8 @@ def read(
             if several:
                 positive, unknown = several.of(row)
                 example = dataclasses.replace(example, labels=positive, unknown=unknown)
+            if tsv and not skipped.quoted and any(QUOTED.fullmatch(row[column]) for column in text):
+                skipped.quoted = f"{path}: line {line}"
             yield example
         except ValueError as error:
             skipped.add(path, line, str(error))

@@ -47,6 +47,8 @@ class Tagging(ExampleKind):
         windows = alignment.windows(tokenizer, words, self.data.length, self.data.stride)
         self.seen.inputs += len(words)
         self.seen.long += int((np.bincount(windows.sentence, minlength=1) > 1).sum())
+        self.seen.tokens += int(windows.input_mask.sum()) - alignment.SPECIAL * len(windows.input_mask)
+        self.seen.unknown += int((windows.input_ids == tokenizer.unk_id).sum())
         arrays = {name: getattr(windows, name) for name in inputs.NAMES}
         arrays["word"] = alignment.labels(windows, [np.arange(len(row)) for row in words])
         if examples and examples[0].tags is not None:

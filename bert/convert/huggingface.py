@@ -6,8 +6,10 @@ versions. A `pytorch_model.bin` is a pickle, which can run arbitrary code, and i
 
 import contextlib
 import glob
+import itertools
 import json
 import re
+import string
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -381,8 +383,9 @@ def _read_vocab(folder: Path, config: ModelConfig) -> tuple[list[str], Rules]:
     else:
         path = folder / TOKENIZER
         vocab = _wordpiece_vocab(path)
-    run.check_vocab_size(config, vocab, path)
     settings = files.read_object(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).exists() else {}
+    vocab = [*vocab, *_appended(folder, settings, len(vocab))]
+    run.check_vocab_size(config, vocab, path)
     _check_class(settings, folder)
     if (folder / TOKENIZER).exists():
         settings = _with_pipeline(settings, folder / TOKENIZER, vocab)
@@ -395,6 +398,21 @@ def _read_vocab(folder: Path, config: ModelConfig) -> tuple[list[str], Rules]:
         what = ("lower-cases texts", "capitals") if rules.lower_case else ("does not lower-case texts", "no capitals")
         print(f"warning: {folder}: its tokenizer {what[0]}, but its vocabulary has {what[1]}", file=sys.stderr)
     return vocab, rules
+
+
+def _appended(folder: Path, settings: Mapping[str, Any], entries: int) -> list[str]:
+    """Return the special tokens that transformers added behind a vocabulary of so many entries, in order.
+
+    Only those with a punctuation mark in them: such a token cannot be a word, or a piece of one, of the same tokenizer.
+    """
+    decoder = settings.get("added_tokens_decoder")
+    listed: Any = [(key, one) for key, one in decoder.items()] if isinstance(decoder, dict) else []
+    if (folder / TOKENIZER).exists():
+        added = files.read_object(folder / TOKENIZER).get("added_tokens")
+        listed = [(one.get("id"), one) for one in added if isinstance(one, dict)] if isinstance(added, list) else []
+    special = {str(key): one.get("content") for key, one in listed if isinstance(one, dict) and one.get("special")}
+    tokens = itertools.takewhile(bool, (special.get(str(number)) for number in itertools.count(entries)))
+    return [str(token) for token in tokens if {*string.punctuation} & {*str(token)} and str(token)[:2] != "##"]
 
 
 def _check_class(settings: dict[str, Any], folder: Path) -> None:

@@ -88,7 +88,9 @@ def test_choices_and_tags_are_those_of_tasks_predict(folders: dict[str, Path], t
 
 
 @pytest.mark.slow
-def test_answers_are_those_of_squad_predict(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_answers_are_those_of_squad_predict(
+    folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     questions = [f"Which river {number}?" for number in range(len(TEXTS))]
     asked = [
         {"id": str(number), "question": question, "context": text}
@@ -113,10 +115,15 @@ def test_answers_are_those_of_squad_predict(folders: dict[str, Path], tmp_path: 
     same = model.answer([questions[3], questions[4]], TEXTS[3])
     assert same[0].text == found[3].text and len(same) == 2
     assert [answer.text for answer in model.answer(questions[3], [TEXTS[3], TEXTS[3]])] == [found[3].text] * 2
+    assert "are cut" not in capsys.readouterr().err
+    model.answer(["river " * 99, "Which?"], TEXTS[3])
+    assert "note: the questions: 1 questions have more than" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_masks_and_features_are_those_of_the_commands(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_masks_and_features_are_those_of_the_commands(
+    folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     texts = [f"a [MASK] river [MASK] {text}" for text in TEXTS if len(text) < 40]
     run, model = folders["fill"], bert.load(folders["fill"], batch=3)
     (tmp_path / "masked.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
@@ -133,7 +140,10 @@ def test_masks_and_features_are_those_of_the_commands(folders: dict[str, Path], 
     files = ["--input", str(tmp_path / "texts.txt"), "--output", str(tmp_path / "features.npz")]
     encode.main(["--model", str(run), *files, "--pool", "cls", "--layers", "-2", "--length", "9"])
     features = np.load(tmp_path / "features.npz")["features"][:, 0]
+    cut = sum(len(model.run.tokenizer.encode([text])[0]) > 7 for text in TEXTS)
+    assert 0 < cut < len(TEXTS) and f"{cut} truncated to 9 tokens" in capsys.readouterr().err
     np.testing.assert_allclose(model.embed(TEXTS, pool="cls", layer=-2, length=9), features, atol=CLOSE)
+    assert f"note: the texts: {cut} of {len(TEXTS)} have more than 9 tokens and are cut" in capsys.readouterr().err
     np.testing.assert_allclose(bert.load(folders["tag"]).embed(TEXTS[0]).shape, [24])
     assert model.embed([]).shape == (0, 24)
 

@@ -236,6 +236,24 @@ def test_a_question_about_many_passages_is_encoded_once(tokenizer, monkeypatch):
         np.testing.assert_array_equal(found, np.concatenate([one[name] for one in alone]))
 
 
+def test_what_training_does_not_read_is_told(tmp_path, vocab, tokenizer, capsys):
+    """A cut question, an answer that predictions do not reach, one that no window holds, and a second answer."""
+    longer, longest = ("river " * 31 + "river", 133), ("river " * 59 + "river", 133)
+    path = train_file(tmp_path, ("Nil", 129), longer, longest, ("cafe", 124))
+    content = json.loads(path.read_text())
+    paragraph = content["data"][0]["paragraphs"][0]
+    paragraph["context"], paragraph["qas"][0]["question"] = "river " * 20 + "the cafe Nil" + " river" * 60, "which " * 9
+    paragraph["qas"][3]["answers"] *= 2
+    path.write_text(json.dumps(content))
+    windowing = Windowing(max_seq_length=59, doc_stride=13, max_query_length=29)
+    folder = features.training_set(SquadData(train_file=path), tokenizer, vocab, windowing, tmp_path / "work")
+    assert manifest.load(folder).counts["dropped"] == 0
+    said = capsys.readouterr().err.splitlines()
+    kinds = ("several answers", "29 tokens and are cut", "more than 30 tokens; squad.predict", "no window holds")
+    assert [kind in line for kind, line in zip(kinds, said, strict=True)] == [True] * 4
+    assert [line.split(": ")[2].split()[0] for line in said] == ["1", "1", "2", "1"]
+
+
 def test_training_records_are_made_once_for_each_setting(tmp_path, vocab, tokenizer):
     path = train_file(tmp_path, ("Nil", 129))
     first = features.training_set(SquadData(train_file=path), tokenizer, vocab, SMALL, tmp_path)
@@ -247,7 +265,7 @@ def test_training_records_are_made_once_for_each_setting(tmp_path, vocab, tokeni
 
 
 def test_a_file_without_an_answer_to_learn_from_is_refused_and_leaves_nothing(tmp_path, vocab, tokenizer):
-    with pytest.raises(InputError, match=r"train\.json: none of its 1 questions"):
+    with pytest.raises(InputError, match=r"train\.json: none of its 1 questions .* \(question q0: .* not in its"):
         data = SquadData(train_file=train_file(tmp_path, ("Nile", 0)))
         features.training_set(data, tokenizer, vocab, SMALL, tmp_path / "work")
     assert not [path for path in (tmp_path / "work").rglob("*") if path.is_file()]

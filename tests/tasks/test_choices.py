@@ -65,7 +65,7 @@ def test_a_file_without_labels_has_none_in_any_line(tmp_path: Path) -> None:
     ],
 )
 def test_a_malformed_line_is_left_out_with_its_number(tmp_path: Path, bad: Any, reason: str) -> None:
-    path = write(tmp_path / "dev.jsonl", line(), bad, line(id="last"))
+    path = write(tmp_path / "dev.jsonl", line(), bad, line(id="last", label=0))
     skipped = Skipped()
     assert [example.id for example in read(path, skipped)] == ["a7", "last"]
     assert skipped.count == 1
@@ -73,3 +73,11 @@ def test_a_malformed_line_is_left_out_with_its_number(tmp_path: Path, bad: Any, 
     assert reason in skipped.reasons[0]
     with pytest.raises(InputError, match="line 2"):
         read(path)
+
+
+def test_labels_that_count_from_1_are_refused_and_a_single_wrong_one_is_left_out(tmp_path: Path) -> None:
+    from_1 = write(tmp_path / "a.jsonl", *(line(id=n, label=1 + n % 3) for n in range(5)))
+    with pytest.raises(InputError, match=r"a\.jsonl: the labels seem to count the choices from 1"):
+        read(from_1, Skipped())
+    from_0 = write(tmp_path / "b.jsonl", *(line(id=n, label=n) for n in range(4)))
+    assert [example.label for example in read(from_0, Skipped())] == [0, 1, 2]

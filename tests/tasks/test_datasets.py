@@ -7,7 +7,7 @@ import pytest
 from bert.core.errors import InputError, UsageError
 from tasks import datasets
 from tasks.config import TaskData
-from tasks.examples import TaggedSentence, TextExample
+from tasks.examples import Skipped, TaggedSentence, TextExample
 
 
 def touched(folder: Path, *names: str) -> Path:
@@ -64,3 +64,10 @@ def test_the_labels_of_an_example_of_each_kind() -> None:
     assert datasets.labels_of(TextExample(id="0", first="a", second=None, label="x")) == ("x",)
     assert datasets.labels_of(TextExample(id="0", first="a", second=None, label=None)) == ()
     assert datasets.labels_of(TaggedSentence(id="0", words=("a", "b"), tags=("O", "B-X"))) == ("O", "B-X")
+
+
+def test_what_is_no_tag_of_an_entity_is_named_with_its_file_and_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("The\tO\n\ndog\tNN\n")
+    data = TaskData(task="tag", train=tmp_path / "a.tsv")
+    with pytest.raises(InputError, match=r"a\.tsv: sentence 1: 'NN' is no tag: .* give --data\.entities false"):
+        list(datasets.of(data).read(data, tmp_path / "a.tsv", "train", Skipped()))

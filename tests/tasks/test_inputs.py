@@ -86,3 +86,19 @@ def test_every_token_is_in_a_window_and_a_text_that_fits_is_one(
             np.testing.assert_array_equal(made[name][begin], one[name][text])  # what fits, and the first window
     assert seen.inputs == cut.inputs == len(words) and seen.long == cut.long == sum(count > room for count in words)
     assert seen.lost == 0 and cut.lost == sum(max(0, count - room) for count in words) and cut.tokens == sum(words)
+
+
+def test_words_that_the_vocabulary_lacks_and_texts_without_a_token_are_told(
+    tokenizer: WordPieceTokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts, seconds = ["ant bee", "zebra ant", "\u200b", "\u0e44\u0e17\u0e22"], [None, None, None, "\u200b"]
+    cut, read = inputs.Seen(), inputs.Seen()
+    inputs.pairs(tokenizer, texts, seconds, 9, seen=cut)
+    inputs.windows(tokenizer, texts, 9, 3, read)
+    assert (cut.tokens, cut.unknown, cut.empty) == (5, 2, 2) and (read.unknown, read.empty) == (2, 1)
+    cut.report("a.csv", 9)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2 and said[0].startswith("warning: a.csv: 40.0% of all tokens are [UNK]")
+    assert said[1].startswith("note: a.csv: 2 of 4 inputs have a text without a token")
+    inputs.Seen(inputs=1, tokens=100, unknown=1).report("b.csv", 9)
+    assert not capsys.readouterr().err

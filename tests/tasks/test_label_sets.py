@@ -47,6 +47,7 @@ def test_numbers_are_names_and_labels_may_be_unknown(tmp_path: Path) -> None:
         ("a.jsonl", '{"text": "a", "labels": null}', (), "labels is None, not a list of the names of labels"),
         ("a.jsonl", '{"text": "a", "labels": [["b"]]}', (), r"labels is \[\['b'\]\], not a list"),
         ("a.csv", "text,labels\na,[2 27]\n", (), r"'\[2 27\]' is not a list"),
+        ("a.csv", "text,labels\na,\"['b'\n 'c']\"\n", (), "names without a comma between them"),
         ("a.csv", 'text,labels\na,"b,,c"\n', (), "not a list of the names"),
         ("a.csv", "text,toxic,threat,insult\na,1,0,2\n", JIGSAW, "insult is '2', not 0, 1 or -1"),
         ("a.csv", "text,toxic,threat,insult\na,-1,-1,-1\n", JIGSAW, "all labels are -1"),

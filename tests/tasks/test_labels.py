@@ -23,6 +23,12 @@ def test_one_class_is_no_classification() -> None:
         labels.classes(Counter(map(str, range(10_001))), "f")
 
 
+def test_names_that_look_alike_are_told() -> None:
+    names = (" neg", "neg", "Neg", "New  York", "new york", "1", "01", "1.0", "-1", "nan", "inf", "pos")
+    pairs = [(" neg", "neg"), (" neg", "Neg"), ("New  York", "new york"), ("1", "01"), ("1", "1.0")]
+    assert labels.alike(names) == pairs
+
+
 def test_balanced_classes_have_the_same_weight_together_and_all_that_of_the_examples() -> None:
     counts = Counter({"a": 6, "b": 1, "c": 2})
     weights = labels.balanced(("a", "b", "c", "never"), counts)

@@ -1,5 +1,6 @@
 """One's own texts are read by the names of their columns."""
 
+import csv
 import gzip
 import json
 import re
@@ -147,6 +148,20 @@ def test_a_malformed_row_is_left_out_or_ends_the_command(
     assert skipped.count == 1 and reason in skipped.reasons[0] and len(left) == good
     with pytest.raises(InputError, match=re.escape(reason)):
         read(tmp_path / name)
+
+
+def test_values_of_a_tsv_that_look_quoted_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["a", '"b" and "c"', '"d"', 'e ""f""', 'He said "no"']
+    rows = [("text", "label"), *((text, "x") for text in texts)]
+    (tmp_path / "raw.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    with (tmp_path / "pandas.tsv").open("w") as stream:
+        csv.writer(stream, delimiter="\t").writerows(rows)
+    for name, line in (("raw.tsv", ""), ("pandas.tsv", "line 3")):
+        skipped = Skipped()
+        read(tmp_path / name, skipped=skipped)
+        skipped.report()
+        said = capsys.readouterr().err
+        assert (f"{name}: {line}: a value in quotes" in said) if line else not said
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "1e999", "two", ""])

@@ -160,6 +160,33 @@ def test_an_unused_entry_that_was_added_is_one_token(tmp_path: Path) -> None:
     assert ids == fast.encode(text, add_special_tokens=False).ids and ids.count(len(vocab) - 1) == 2
 
 
+@pytest.mark.parametrize("stated", ["tokenizer.json", "tokenizer_config.json"])
+def test_special_tokens_that_were_added_behind_the_vocabulary_are_entries(stated: str, tmp_path: Path) -> None:
+    """As `add_special_tokens` and `resize_token_embeddings` of transformers leave a model."""
+    their_folder(tmp_path / "theirs")
+    (tmp_path / "theirs/tokenizer_config.json").unlink(missing_ok=True)
+    path = tmp_path / "theirs/vocab.txt"
+    every = load_vocab(path)
+    path.write_text("\n".join(every[:-2]) + "\n")
+    fast = BertWordPieceTokenizer({token: number for number, token in enumerate(every[:-2])})
+    fast.add_special_tokens(["[E1]", "</e>"])
+    added = {number: {"id": number, "content": token} for number, token in enumerate(("[E1]", "</e>"), len(every) - 2)}
+    if stated == "tokenizer.json":
+        fast.save(str(tmp_path / "theirs/tokenizer.json"))
+    else:
+        decoder = {str(number): {"content": one["content"], "special": True} for number, one in added.items()}
+        (tmp_path / "theirs/tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": decoder}))
+    convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "run")])
+    convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "back")])
+    ours, again = WordPieceTokenizer(tmp_path / "run/vocab.txt"), Fast.from_file(str(tmp_path / "back/tokenizer.json"))
+    assert ours.rules.special == ("[E1]", "</e>") and ours.vocab == [*every[:-2], "[E1]", "</e>"]
+    for text in ("a [E1] the</e>b", "[e1] </E>", "[E1][E1]</e>", "E1 e"):
+        ids = ours.encode([text])[0].tolist()
+        assert (
+            ids == fast.encode(text, add_special_tokens=False).ids == again.encode(text, add_special_tokens=False).ids
+        )
+
+
 @pytest.mark.parametrize("stated", ["added_tokens.json", "tokenizer_config.json"])
 def test_tokens_that_were_added_to_a_vocab_txt_are_one_token_each_or_refused(stated: str, tmp_path: Path) -> None:
     their_folder(tmp_path / "theirs")
