@@ -2,10 +2,8 @@
 
 import contextlib
 import os
-import socket
+import re
 import subprocess
-import time
-import urllib.error
 import urllib.parse
 import urllib.request
 import xml.etree.ElementTree
@@ -14,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_for
+
 SERVER = Path(__file__).resolve().parents[1] / ".venv-stores" / "bin" / "moto_server"
 BUCKET = "bucket"
+LISTENS = re.compile(r"Running on http://127\.0\.0\.1:(\d+)\s")
 needs_server = pytest.mark.skipif(not SERVER.exists(), reason="needs moto: scripts/extra_venv.sh stores true")
 
 
@@ -59,21 +60,15 @@ class Server:
 
 @contextlib.contextmanager
 def served(folder: Path, **environment: str) -> Iterator[Server]:
-    """Start a server on a free port; its log is in `folder`."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    """Start a server on a free port, which its log in `folder` names."""
     log = folder / "server.log"
     with open(log, "w") as stream:
-        line = [str(SERVER), "-H", "127.0.0.1", "-p", str(port)]
+        line = [str(SERVER), "-H", "127.0.0.1", "-p", "0"]
         process = subprocess.Popen(line, stdout=stream, stderr=stream, env=os.environ | environment)
     try:
-        server = Server(port, log)
-        for _ in range(300):
-            with contextlib.suppress(OSError):
-                server.ask("PUT")
-                break
-            time.sleep(0.1)
+        wait_for(lambda: LISTENS.search(log.read_text()), "server of S3", process)
+        server = Server(int(LISTENS.findall(log.read_text())[0]), log)
+        server.ask("PUT")
         yield server
     finally:
         process.terminate()

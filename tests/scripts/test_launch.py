@@ -40,7 +40,8 @@ STAND_IN = """
             target.flush()
     def wait(rank):
         if started[rank].wait():
-            print(f"Process {rank} exit with status code {started[rank].returncode}.", flush=True)
+            sys.stdout.write(f"Process {rank} exit with status code {started[rank].returncode}.\\n")  # in one piece
+            sys.stdout.flush()
             failed.append(rank)
             for other in started:
                 other.terminate()
@@ -323,7 +324,7 @@ STOPPABLE = """
         print("stopped at step 7", file=sys.stderr)
         sys.exit(75)
     signal.signal(signal.SIGTERM, stop)
-    print("ready", flush=True)
+    os.write(2, b"ready\\n")  # behind the report that the rank runs, which the launcher has then read
     time.sleep(60)
 """
 
@@ -336,8 +337,8 @@ def stop_when_ready() -> Iterator[Stop]:
     def run(kind: int, env: dict[str, str], slower: float, where: Sequence[str] = BY_HOROVODRUN) -> tuple[int, str]:
         words = [str(LAUNCH), *ranks(STOPPABLE.replace("SLOWER", str(slower)), where)]
         launcher = subprocess.Popen(words, env=env, stdout=-1, stderr=-1, text=True)
-        assert launcher.stdout and launcher.stderr
-        assert [launcher.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+        assert launcher.stderr
+        assert [launcher.stderr.readline() for _ in range(2)] == ["ready\n"] * 2
         started.extend(psutil.Process(launcher.pid).children(recursive=True))
         launcher.send_signal(kind)
         _, errors = launcher.communicate(timeout=180)
@@ -411,7 +412,8 @@ def test_the_terminal_of_a_run_under_nohup_may_close(count: str, environment: di
     assert launcher.stdout
     assert launcher.stdout.readline() == "ready\n"
     os.killpg(launcher.pid, signal.SIGHUP)
-    said, errors = launcher.communicate(timeout=60)
+    said = launcher.stdout.read()  # `communicate` would miss what was read together with the first line
+    _, errors = launcher.communicate(timeout=60)
     assert (launcher.returncode, said.count("done")) == (0, int(count)), errors
 
 

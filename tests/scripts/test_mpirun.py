@@ -36,7 +36,7 @@ STAND_IN = """
     def wait(rank):
         if started[rank].wait():
             failed.append(started[rank].returncode)
-            print("mpirun detected that one or more processes exited with non-zero status", file=sys.stderr)
+            os.write(2, b"mpirun detected that one or more processes exited with non-zero status\\n")
             for other in started:
                 if other.poll() is None:
                     os.killpg(other.pid, signal.SIGKILL)
@@ -56,7 +56,7 @@ STOPPABLE = """
         print(f"{rank} saved")
         sys.exit(75)
     signal.signal(signal.SIGTERM, stop)
-    print("ready", flush=True)
+    os.write(2, b"ready\\n")  # behind the report that the rank runs, which the launcher has then read
     time.sleep(60)
 """
 
@@ -119,17 +119,18 @@ def test_ranks_that_stop_may_save_and_the_status_says_so(ranks: dict[str, str], 
     words = ["-np", "2", "--", sys.executable, "-c", textwrap.dedent(STOPPABLE)]
     env = ranks | {"PYTHONUNBUFFERED": unbuffered}
     launcher = subprocess.Popen([MPIRUN, *words], env=env, stdout=-1, stderr=-1, text=True)
-    assert launcher.stdout
-    assert [launcher.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+    assert launcher.stderr
+    assert [launcher.stderr.readline() for _ in range(2)] == ["ready\n"] * 2
     launcher.send_signal(signal.SIGTERM)
     said, errors = launcher.communicate(timeout=180)
     assert (launcher.returncode, errors) == (75, "stopped at step 7\n")
     assert sorted(said.splitlines()) == ["0 saved", "1 saved"]
 
 
-def test_lines_that_ranks_write_in_pieces_stay_whole(ranks: dict[str, str]) -> None:
-    code = """
-        import os, sys, time
+def test_lines_that_ranks_write_in_pieces_stay_whole(ranks: dict[str, str], tmp_path: Path) -> None:
+    code = f"""
+        import os, pathlib, sys, time
+        here = pathlib.Path({str(tmp_path)!r})
         rank = os.environ["OMPI_COMM_WORLD_RANK"]
         for word in ("rank", " ", rank, "\\n", "  end"):
             os.write(1, word.encode())
@@ -137,7 +138,9 @@ def test_lines_that_ranks_write_in_pieces_stay_whole(ranks: dict[str, str]) -> N
         for word in ("error: ", "too long", "\\n"):
             os.write(2, word.encode())
             time.sleep(0.05)
-        time.sleep(1)  # until the other has written its line too
+        (here / f"said-{{rank}}").touch()
+        while len(list(here.glob("said-?"))) < 2:  # the first that fails ends the other
+            time.sleep(0.05)
         sys.exit(3)
     """
     shown = launch(env=ranks, code=code)

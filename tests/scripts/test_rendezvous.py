@@ -40,7 +40,8 @@ def answers(server: Rendezvous, request: bytes) -> bytes:
         return connection.recv(1 << 16)
 
 
-def test_a_get_is_held_until_the_address_is_put(server: Rendezvous) -> None:
+def test_a_get_is_held_until_the_address_is_put() -> None:
+    server = Rendezvous(patience=60)
     found: list[tuple[int, bytes]] = []
     waiting = [threading.Thread(target=lambda: found.append(ask(server, "GET", ADDRESS))) for _ in range(5)]
     before = server.requests
@@ -147,8 +148,9 @@ def test_eight_ranks_ask_as_often_as_the_algorithm_does(start: Launch) -> None:
     asked = 8 * 6 * 3 + 4 * (2 * 8 * 7 + 8 * 7 // 2)
     counted = re.search("^rendezvous: ([0-9]+) requests", done.stderr, re.MULTILINE)
     assert counted, "the ranks did not ask the launcher's server"
-    # a slow machine may let some requests run out of patience; a client that polls would ask 100 times a second
-    assert asked <= int(counted[1]) <= asked + 50
+    # Where a rank starts late, each of the others asks again every five seconds; a client that polls would ask 100
+    # times a second.
+    assert asked <= int(counted[1]) <= asked + 300
 
 
 @pytest.mark.multiprocess

@@ -234,10 +234,12 @@ def test_what_would_be_too_late_is_refused_at_once(models: Models, gate: Gate) -
 
 
 def test_what_is_too_late_gets_504_and_is_not_computed(models: Models, gate: Gate) -> None:
-    with client(models, answer_seconds=0.2) as found:
+    with client(models) as found:
         first = threading.Thread(target=_classify, args=(found,))
         first.start()
         wait_for(lambda: gate.seen, "first request")
+        service = found.app_state["service"]
+        service.limits = dataclasses.replace(service.limits, answer_seconds=0.2)
         response = found.post("/v1/classify", json={"text": "b"})
         assert response.status_code == 504 and "not computed within 0.2 s" in response.json()["error"]["reason"]
         gate.open.set()
@@ -377,7 +379,7 @@ def test_what_is_too_late_is_not_encoded(models: Models, head: Any) -> None:
     head.prepare = slowly
     with client(models, answer_seconds=0.1) as found:
         response = found.post("/v1/classify", json={"model": "classify", "inputs": [{"text": "a"}] * 20})
-        assert response.status_code == 504 and len(seen) == 1
+        assert response.status_code == 504 and len(seen) <= 1  # none, if the time was over before the first
         assert 'bert_dropped_total{reason="expired"} 20.0' in found.get("/metrics").text
 
 

@@ -104,8 +104,9 @@ def test_an_answer_that_nobody_reads_does_not_keep_its_connection(running: Servi
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(("127.0.0.1", running.port))
-        for _ in range(9):  # more than the buffers between client and service hold
-            slow.sendall(head.encode() + b"\r\n\r\n" + body)
+        with contextlib.suppress(ConnectionError):  # it may end while this still sends
+            for _ in range(9):  # more than the buffers between client and service hold
+                slow.sendall(head.encode() + b"\r\n\r\n" + body)
         wait_for(lambda: len(connections(running)) == 0, "end of the connection")
         assert running.ask("tag", text="a river").status_code == 200
 
@@ -163,10 +164,9 @@ def test_fifty_megabytes_are_refused_before_they_are_read(running: Service, decl
         try:
             for _ in range((50 << 20) // 65_536):
                 client.sendall(piece)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # it hung up
-        else:
             assert client.recv(1000).startswith(b"HTTP/1.1 413")
+        except ConnectionError:
+            pass  # it hung up
     assert running.memory() < before + 40
     assert running.ask("tag", text="a river").status_code == 200
 

@@ -18,6 +18,7 @@ from bert.training.communicator import Communicator
 from bert.training.watchdog import watchdog
 from tests.conftest import ROOT
 from tests.training import command, errors
+from tests.waiting import wait_for
 
 
 def installed() -> dict[int, object]:
@@ -173,12 +174,21 @@ def test_without_its_terminal_a_run_saves_and_ends_as_asked(tmp_path: Path) -> N
 
 
 def test_a_stall_is_shown_once_until_the_next_update(capfd: pytest.CaptureFixture[str]) -> None:
+    shown = ""
+
+    def times() -> int:
+        nonlocal shown
+        shown += capfd.readouterr().err
+        return shown.count("warning: rank 0: no update for 0.05 seconds\n")
+
     with watchdog(0.05, Communicator()) as alive:
-        time.sleep(1.0)  # twenty times as long
+        wait_for(times, "warning")
+        time.sleep(0.5)  # ten times as long
+        assert times() == 1
         alive()
-        time.sleep(1.0)
-    shown = capfd.readouterr().err
-    assert shown.count("warning: rank 0: no update for 0.05 seconds\n") == 2
+        wait_for(lambda: times() == 2, "another one")
+        time.sleep(0.5)
+    assert times() == 2
     assert "in test_a_stall_is_shown_once_until_the_next_update" in shown  # the stack of the main thread
 
 

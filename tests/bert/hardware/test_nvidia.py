@@ -41,8 +41,8 @@ def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> N
     (tmp_path / "hangs").write_text("#!/bin/sh\necho begun\nsleep 60 & sleep 60\n")
     (tmp_path / "hangs").chmod(0o755)
     begun = time.monotonic()
-    with pytest.raises(nvidia.CommandError, match=r"hangs did not answer within 0\.4 s") as caught:
-        nvidia.run_command([str(tmp_path / "hangs")], seconds=0.4)
+    with pytest.raises(nvidia.CommandError, match=r"hangs did not answer within 2\.5 s") as caught:
+        nvidia.run_command([str(tmp_path / "hangs")], seconds=2.5)
     assert caught.value.output == "begun\n"
     assert time.monotonic() - begun < 50
 
