@@ -10,19 +10,19 @@ ROOT = Path(__file__).resolve().parents[2]
 AGAIN = ROOT / "scripts" / "again.sh"
 
 
-def again(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([AGAIN, *words], capture_output=True, text=True, timeout=120)
+def again(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([AGAIN, *words], cwd=cwd, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.parametrize("status", [0, 2, 3, 4, 5, 75])
 def test_a_documented_status_is_the_end(status: int, tmp_path: Path) -> None:
-    done = again("3", "sh", "-c", f"echo x >>{tmp_path}/runs; exit {status}")
+    done = again("3", "sh", "-c", f"echo x >>runs; exit {status}", cwd=tmp_path)
     assert (done.returncode, (tmp_path / "runs").read_text(), done.stderr) == (status, "x\n", "")
 
 
 @pytest.mark.parametrize(("end", "status"), [("exit 1", 1), ("kill -9 $$", 137)])
 def test_what_was_cut_down_runs_again_so_many_times(end: str, status: int, tmp_path: Path) -> None:
-    done = again("2", "sh", "-c", f"echo x >>{tmp_path}/runs; {end}")
+    done = again("2", "sh", "-c", f"echo x >>runs; {end}", cwd=tmp_path)
     assert (done.returncode, (tmp_path / "runs").read_text()) == (status, "x\n" * 3)
     assert [line.split(" after ")[0] for line in done.stderr.splitlines() if line.startswith("warning")] == [
         f"warning: ended with status {status}"
@@ -30,7 +30,7 @@ def test_what_was_cut_down_runs_again_so_many_times(end: str, status: int, tmp_p
 
 
 def test_it_ends_well_as_soon_as_the_command_does(tmp_path: Path) -> None:
-    done = again("5", "sh", "-c", f"echo x >>{tmp_path}/runs; [ $(wc -l <{tmp_path}/runs) = 3 ] || exit 137")
+    done = again("5", "sh", "-c", "echo x >>runs; [ $(wc -l <runs) = 3 ] || exit 137", cwd=tmp_path)
     assert (done.returncode, (tmp_path / "runs").read_text()) == (0, "x\n" * 3)
 
 

@@ -149,14 +149,14 @@ def test_a_drained_node_asks_its_ranks_to_stop_and_waits_for_them(tmp_path: Path
     (container,) = dict(pods())["Worker"]["containers"]
     hook = container["lifecycle"]["preStop"]["exec"]["command"]
     saved = tmp_path / "saved"
-    code = f"trap 'sleep 1; touch {saved}; exit 75' TERM; echo ready; while :; do sleep 0.1; done"
+    code = f"trap 'sleep 1; touch \"{saved}\"; exit 75' TERM; echo ready; while :; do sleep 0.1; done"
     launcher = [str(ROOT / "scripts" / "launcher.sh"), "rank", "bash", "-c", code]
     env = os.environ | {"BERT_LAUNCH": "@launch", "VENV": "/nonexistent"}
     rank = subprocess.Popen(launcher, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert rank.stdout and rank.stdout.readline() == "ready\n"
     # Only this rank: others of this machine may belong to another test.
     alone = [
-        word.replace("[s]cripts/launcher rank", f"[s]cripts/launcher rank bash -c trap .sleep 1; touch {saved}")
+        word.replace("[s]cripts/launcher rank", f"[s]cripts/launcher rank bash -c trap .sleep 1; touch .{saved}")
         for word in hook
     ]
     assert alone != hook

@@ -200,7 +200,7 @@ def test_half_a_line_is_not_lost_with_a_report_behind_it(environment: dict[str, 
 
 
 def test_a_signal_before_all_ranks_run_ends_them_unsaved(environment: dict[str, str], tmp_path: Path) -> None:
-    slow = "#!/bin/bash\nsleep 60 & trap 'kill %1; exit 1' TERM; touch $STARTED; wait\n"
+    slow = "#!/bin/bash\nsleep 60 & trap 'kill %1; exit 1' TERM; touch \"$STARTED\"; wait\n"
     (tmp_path / "bin" / "horovodrun").write_text(slow)
     started = tmp_path / "started"
     command = [str(LAUNCH), "-np", "2", *BY_HOROVODRUN, "-x", "STARTED", "--", "true"]
