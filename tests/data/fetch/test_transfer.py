@@ -8,6 +8,7 @@ import shutil
 import time
 from collections import namedtuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -179,7 +180,8 @@ def test_what_does_not_pass_is_one_error_and_no_file(
     requests: int,
 ) -> None:
     site.faults["/a.bin"] = faults
-    hasty = {"timed out": {"read": 0.3}, "bytes in .* is too slow": {"window": 0.2, "min_speed": 10_000}}
+    slow = {"window": 0.2, "min_speed": 10_000}
+    hasty: dict[str, Any] = {"timed out": {"read": 0.3}, "bytes in .* is too slow": slow}
     begin = time.monotonic()
     with pytest.raises(error, match=reason):
         fetch(tmp_path, file(site, digests={}, **changes), policy(**hasty.get(reason, {})))
