@@ -20,28 +20,11 @@ from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.model.triton_ir import Kernel
 from bert.recipes import RECIPES
 from bert.training import preflight
-from tests.bert.model import triton_programs
+from tests.bert.model.triton_programs import executed
 
 B, N, T, H = 2, 3, 48, 16
 HALVES = PrecisionConfig(compute="bfloat16", xla=True)
 SEED = tf.constant([3, 4], tf.int64)
-
-
-def executed(
-    kernel: Kernel, grid: Sequence[int], operands: Sequence[tf.Tensor], like: Sequence[Any], *_: int
-) -> list[tf.Tensor]:
-    """Run a kernel with NumPy, in graphs too; results that are not written are not numbers."""
-    text = kernel.text()
-
-    def run(*arrays: tf.Tensor) -> list[np.ndarray]:
-        results = [np.full(x.shape, np.nan, x.dtype.as_numpy_dtype) for x in like]
-        triton_programs.execute(text, grid, [*(x.numpy() for x in arrays), *results])
-        return results
-
-    found = tf.py_function(run, operands, [x.dtype for x in like])
-    for x, asked in zip(found, like, strict=True):
-        x.set_shape(asked.shape)
-    return found
 
 
 def plain_dropout_attention(

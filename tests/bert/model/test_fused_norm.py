@@ -1,0 +1,182 @@
+"""Layer norm with its residual sum and dropout as kernels: their text, executed with NumPy (triton_programs.py).
+
+The same text is compiled for GPUs by XLA in tests/benchmarks/test_gpu_check.py.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert.core.config import ModelConfig
+from bert.core.errors import UsageError
+from bert.model import cost, dropout, fused_norm, fused_ops, triton_ir
+from bert.model.dropout import DropoutRng
+from bert.model.encoder import Encoder, Mode, TokenBatch, variables
+from bert.model.triton_ir import Kernel
+from bert.recipes import RECIPES
+from bert.training import preflight
+from tests.bert.model.test_flash import HALVES, SEED
+from tests.bert.model.triton_programs import executed
+
+EPSILON = 0.01
+UNIT = {tf.float32: 1e-6, tf.bfloat16: 2**-8, tf.float16: 2**-11}
+
+
+def plain_norm(
+    x: np.ndarray, y: np.ndarray, bias: np.ndarray, gamma: np.ndarray, beta: np.ndarray, rise: np.ndarray, c: np.ndarray
+) -> list[np.ndarray]:
+    """Return the norm and its gradients in float64, by the formulas; c: what elements of y + bias are multiplied by."""
+    total = x + c * (y + bias)
+    centred = total - total.mean(-1, keepdims=True)
+    deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON)
+    normal, slope = centred / deviation, rise * gamma
+    by_centred = slope / deviation - centred * (slope * centred).mean(-1, keepdims=True) / deviation**3
+    by_x = by_centred - by_centred.mean(-1, keepdims=True)
+    sums = [(c * by_x).sum(0), (rise * normal).sum(0), rise.sum(0)]
+    return [normal * gamma + beta, by_x, c * by_x, *sums]
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "stream", "narrow", "rate", "programs"),
+    [
+        (24, 64, tf.bfloat16, tf.bfloat16, 0.1, 2),  # a program passes over two tiles
+        (12, 96, tf.float32, tf.bfloat16, 0.3, 1),  # three tiles in a row
+        (8, 2048, tf.float32, tf.float16, 0.0, 4),
+    ],
+)
+def test_the_kernels_compute_the_norm_with_the_masks_of_the_plain_path(
+    rows: int,
+    width: int,
+    stream: tf.DType,
+    narrow: tf.DType,
+    rate: float,
+    programs: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(triton_ir, "call", executed)
+    monkeypatch.setattr(fused_norm, "PROGRAMS", programs)
+    assert fused_norm.supports(tf.TensorShape([rows, width]))
+    numbers = np.random.default_rng(6)
+    x, rise = (tf.cast(numbers.normal(mean, 2, (rows, width)), stream) for mean in (5, 0.5))
+    y = tf.cast(numbers.normal(0, 3, (rows, width)), narrow)
+    vectors = [tf.constant(numbers.normal(mean, 1, width), tf.float32) for mean in (0, 1, 0)]
+    shape = tf.constant([rows, width])
+    (each,) = DropoutRng(SEED).bits(shape, 0.5)
+    kept = each.numpy() >= round(rate * 256)
+    given = [x, y, *vectors]
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        bits = DropoutRng(SEED).packed(shape, rate)
+        output = fused_norm.add_dropout_norm(*given, *bits, rate=rate, epsilon=EPSILON)
+    found = [output, *tape.gradient(output, given, rise)]
+    wide = [one.numpy().astype(np.float64) for one in (*given, rise)]
+    exact = plain_norm(*wide, kept / (1 - round(rate * 256) / 256))
+    # The gradient reads the normalised sum in y's type: one number of it is off by half a unit.
+    units = [UNIT[stream], *[max(UNIT[stream], UNIT[narrow])] * 2, *[UNIT[narrow]] * 3]
+    assert [one.dtype for one in found] == [stream, stream, narrow, *[tf.float32] * 3]
+    for one, other, unit in zip(found, exact, units, strict=True):
+        np.testing.assert_allclose(one.numpy().astype(np.float64), other, atol=2 * unit * np.abs(other).max(), rtol=0)
+
+
+@pytest.mark.parametrize(("tokens", "recompute", "calls"), [(32, True, 4), (27, False, 0)])
+def test_a_model_with_it_learns_what_one_without_does(
+    tokens: int, recompute: bool, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With recomputed activations, and a number of rows without kernels, against float32 on a CPU."""
+    started: list[Sequence[int]] = []
+
+    def counted(kernel: Kernel, grid: Sequence[int], *others: Any) -> list[tf.Tensor]:
+        started.extend([grid] * (kernel.name == "norm_forward"))
+        return executed(kernel, grid, *others)
+
+    monkeypatch.setattr(triton_ir, "call", counted)
+    config = ModelConfig(
+        vocab_size=31,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=50,
+        max_position_embeddings=48,
+        hidden_dropout_prob=0.3,
+        initializer_range=0.2,
+        recompute_activations=recompute,
+    )
+    ids = tf.constant(np.random.default_rng(8).integers(0, 31, (2, tokens)), tf.int32)
+    batch = TokenBatch(ids, tf.sequence_mask([tokens, tokens - 3], tokens, tf.int32), ids % 2)
+
+    def computed(fused: bool, dtype: tf.DType) -> list[np.ndarray]:
+        for place in (fused_ops, dropout):
+            monkeypatch.setattr(place, "has_gpu", lambda: fused)
+        encoder = Encoder(dataclasses.replace(config, fused_norm=fused), seed=5)
+        with tf.GradientTape() as tape:
+            states = encoder(batch, Mode(dtype, DropoutRng(SEED), residual=dtype))
+            loss = tf.reduce_sum(states * tf.cos(tf.reshape(tf.range(tf.size(states), dtype=tf.float32), states.shape)))
+        gradients = tape.gradient(loss, list(variables(encoder).values()))
+        return [tf.convert_to_tensor(x).numpy() for x in [states, *gradients]]
+
+    for found, exact in zip(computed(True, tf.bfloat16), computed(False, tf.float32), strict=True):
+        np.testing.assert_allclose(found, exact, atol=0.05 * np.abs(exact).max() + 0.04)
+    assert len(started) == calls
+
+
+def test_the_compiler_gets_the_kernels() -> None:
+    x, vector = tf.zeros([24, 64], tf.bfloat16), tf.zeros([64])
+
+    @tf.function(jit_compile=True)
+    def gradients() -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch([x, vector])
+            bits = DropoutRng(SEED).packed(tf.constant([24, 64]), 0.1)
+            output = fused_norm.add_dropout_norm(x, x, *[vector] * 3, *bits, rate=0.1, epsilon=EPSILON)
+        return tape.gradient(output, [x, vector], x)
+
+    program = gradients.experimental_get_compiler_ir()(stage="hlo")
+    forward, backward = (line for line in program.splitlines() if f'"{triton_ir.TARGET}"' in line)
+    rows, bits = "bf16[24,64]{1,0}", "u8[24,8]{1,0}"
+    for line, name, last in (
+        (forward, "norm_forward", "f32[24]{0}"),
+        (backward, "norm_backward", "f32[6,3,64]{2,1,0}"),
+    ):
+        assert f'name = "{name}"' in line and f"({rows}, {rows}, {last}) custom-call(" in line
+        assert bits in line and "grid_x = 6 : i32, grid_y = 1 : i32, grid_z = 1 : i32" in line
+
+
+def test_where_it_cannot_be_had_a_run_says_so() -> None:
+    config = ModelConfig(fused_norm=True)
+    with pytest.raises(UsageError, match=r"fused layer norm does not run here \(.*\); leave out --model.fused_norm"):
+        preflight.fused_norm(config, HALVES)
+    with pytest.raises(UsageError, match="no kernel for a width of 780"):
+        preflight.fused_norm(dataclasses.replace(config, hidden_size=780), HALVES)
+    with pytest.raises(UsageError, match=r"fused_norm needs --precision\.xla true"):
+        preflight.fused_norm(config, dataclasses.replace(HALVES, xla=False))
+    with pytest.raises(UsageError, match=r"fused_norm needs model\.norm_placement post"):
+        dataclasses.replace(config, norm_placement="pre")
+
+
+def test_a_device_that_drops_other_elements_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ModelConfig(fused_norm=True, hidden_size=64, num_attention_heads=2)
+    monkeypatch.setattr(preflight.graphs, "function", lambda **_: lambda function: function)
+    monkeypatch.setattr(preflight, "NORM_ROWS", 16)
+    monkeypatch.setattr(triton_ir, "call", executed)
+    preflight.fused_norm(config, HALVES)
+
+    def without_bits(
+        kernel: Kernel, grid: Sequence[int], operands: Sequence[tf.Tensor], like: Sequence[Any], *_: int
+    ) -> list[tf.Tensor]:
+        return executed(kernel, grid, [~x if x.dtype == tf.uint8 else x for x in operands], like)
+
+    monkeypatch.setattr(triton_ir, "call", without_bits)
+    with pytest.raises(UsageError, match="gives other results than the plain one"):
+        preflight.fused_norm(config, HALVES)
+
+
+def test_the_plan_counts_a_bit_for_each_element() -> None:
+    config = RECIPES["bert_large_dgxh100_phase2"].phases[0].config
+    model = dataclasses.replace(config.model, fused_norm=True)
+    kept, less = (cost.activations(one, 512, 80) for one in (config, dataclasses.replace(config, model=model)))
+    outputs = 2 * (23 * 512 + cost.states_read(80)) * config.batch.per_device * 1024
+    assert kept["dropout bits"] - less["dropout bits"] == outputs - outputs // 8
