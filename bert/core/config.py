@@ -44,6 +44,7 @@ RUN_SETTINGS = frozenset(
         "recompute_activations",
         "fused_attention",
         "fused_norm",
+        "fused_gelu",
     }
 )
 
@@ -130,6 +131,9 @@ class ModelConfig:
     fused_norm: bool = False
     """compute the residual sum, its dropout and layer norm on an NVIDIA GPU by one kernel of this project forwards and
     one backwards, which have not run on a GPU yet; needs norm_placement post, precision.xla and 16 bits"""
+    fused_gelu: bool = False
+    """compute GELU and its gradient on an NVIDIA GPU within the products before and behind it, by kernels of this
+    project, which have not run on a GPU yet; needs hidden_act gelu, not gated, precision.xla and 16 bits"""
 
     def __post_init__(self) -> None:
         ranges.check(self, "model.")
@@ -147,6 +151,10 @@ class ModelConfig:
         )
         _require(
             self.norm_placement == "post" or not self.fused_norm, "model.fused_norm needs model.norm_placement post"
+        )
+        _require(
+            not self.fused_gelu or (self.hidden_act == "gelu" and not self.gated),
+            "model.fused_gelu needs model.hidden_act gelu and model.gated false",
         )
         if self.positions == "rotary":
             _require(

@@ -25,7 +25,7 @@ import tensorflow as tf
 
 from bert.core.config import LoraConfig, ModelConfig
 from bert.hardware import graphs
-from bert.model import flash, fused_norm, fused_ops, traversal
+from bert.model import flash, fused_gelu, fused_norm, fused_ops, traversal
 from bert.model.attention import attend, heads, merge, scale, split
 from bert.model.cache import Cache
 from bert.model.dense import Dense, LayerNorm, RMSNorm, SubLayer, dense_product, make_norm
@@ -247,6 +247,7 @@ class FeedForward(SubLayer):
         self.output = Dense(_residual_init(init, config), f"{name}/outer", inner, width, biased)
         self.activation = fused_ops.activation(config.hidden_act)
         self.gated_activation = fused_ops.gated_activation(config.hidden_act)
+        self.fused = config.fused_gelu
 
     def __call__(self, inputs: Sequence[tf.Tensor], mode: Mode) -> tf.Tensor:
         """Compute f(x) W2 of x [R, D], the only input; the residual sum adds b2.
@@ -254,6 +255,8 @@ class FeedForward(SubLayer):
         f(x) is GELU(x W1 + b1), or another activation; gated, GELU(x W1 + b1) * (x V + c).
         """
         (x,) = inputs
+        if self.fused and fused_gelu.supports(x.shape[0], *self.inner.weight.shape):
+            return fused_gelu.feed_forward(x, self.inner.kernel, self.inner.bias, self.output.kernel, mode.dtype)
         if self.gate is None:
             inner = self.activation(self.inner.product(x, mode.dtype), self.inner.bias)  # [R, F]
         else:

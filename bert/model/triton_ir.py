@@ -157,6 +157,10 @@ class Kernel:
         """Return 1 / x."""
         return self.elementwise("arith.divf", self.constant(1.0, x.dtype, x.shape), x)
 
+    def erf(self, x: Value) -> Value:
+        """Return the error function of x."""
+        return self.elementwise("math.erf", x)
+
     def inverse_root(self, x: Value) -> Value:
         """Return 1 / sqrt(x)."""
         return self.elementwise("math.rsqrt", x)

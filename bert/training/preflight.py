@@ -27,8 +27,10 @@ from bert.core.errors import ResourceError, UsageError, UserError
 from bert.core.manifest import Manifest
 from bert.hardware import graphs
 from bert.model import cost, flash, fused_ops
+from bert.model import fused_gelu as gelu_kernels
 from bert.model import fused_norm as norm_kernels
 from bert.model.attention import attend, scale
+from bert.model.dense import dense_product
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import TokenBatch
 from bert.training.communicator import Communicator
@@ -38,6 +40,7 @@ CHECKPOINTS = 2  # that must fit on the disk: one is written before an older one
 UNDIVIDED, NO_LORA = ParallelConfig(), LoraConfig()
 TOLERANCE = 0.05  # difference between two computations in 16 bits, relative to the largest number
 NARROW = ("bfloat16", "float16")  # compute types that kernels for GPUs take
+GELU_ROWS = 256  # that both ways of a feed-forward layer compute: several tiles
 NORM_ROWS = 2048  # that both ways of a layer norm compute: several tiles for each program of the gradient
 
 
@@ -62,6 +65,7 @@ def before_updates(config: TrainConfig, comm: Communicator, data: Path, tokens: 
     apart(config.run.path, data)
     fused_attention(config.model, config.precision, tokens)
     fused_norm(config.model, config.precision)
+    fused_gelu(config.model, config.precision)
     return pointless(config.parallel, config.model, comm.replicas.size)
 
 
@@ -201,8 +205,7 @@ def fused_attention(model: ModelConfig, precision: PrecisionConfig, tokens: int)
     """
     if not model.fused_attention:
         return
-    if not precision.xla or precision.compute not in NARROW:
-        raise UsageError("model.fused_attention needs --precision.xla true and --precision.compute bfloat16 or float16")
+    _compiled_in_16_bits("fused_attention", precision)
     heads, width, dtype = model.num_attention_heads, model.hidden_size // model.num_attention_heads, precision.compute
     rate = model.attention_probs_dropout_prob
     if rate and not flash.supports(tokens, width):
@@ -234,8 +237,7 @@ def fused_norm(model: ModelConfig, precision: PrecisionConfig) -> None:
     """Raise UsageError if a fused layer norm is asked for and does not run here, or its results are wrong."""
     if not model.fused_norm:
         return
-    if not precision.xla or precision.compute not in NARROW:
-        raise UsageError("model.fused_norm needs --precision.xla true and --precision.compute bfloat16 or float16")
+    _compiled_in_16_bits("fused_norm", precision)
     width, rate = model.hidden_size, model.hidden_dropout_prob
     if not norm_kernels.supports(tf.TensorShape([NORM_ROWS, width])):
         raise UsageError(
@@ -260,6 +262,45 @@ def fused_norm(model: ModelConfig, precision: PrecisionConfig) -> None:
         return [output, *tape.gradient(output, given, tf.cast(upstream, stream))]
 
     _compared(normalise_and_differentiate, "fused layer norm", "--model.fused_norm")
+
+
+def fused_gelu(model: ModelConfig, precision: PrecisionConfig) -> None:
+    """Raise UsageError if GELU within products is asked for and does not run here, or its results are wrong."""
+    if not model.fused_gelu:
+        return
+    _compiled_in_16_bits("fused_gelu", precision)
+    width, inner, dtype = model.hidden_size, model.intermediate_size, tf.as_dtype(precision.compute)
+    if not gelu_kernels.supports(GELU_ROWS, width, inner):
+        raise UsageError(
+            f"fused GELU has no kernel for widths of {width} and {inner}; it takes multiples of "
+            f"{gelu_kernels.SMALLEST}; leave out --model.fused_gelu"
+        )
+    shapes = [[GELU_ROWS, width], [width, inner], [inner], [inner, width], [GELU_ROWS, width]]
+    scales = [1.0, width**-0.5, 1.0, inner**-0.5, 1.0]
+    x, *weights, upstream = (
+        scale * tf.random.stateless_normal(shape, seed=(3, number))
+        for number, (shape, scale) in enumerate(zip(shapes, scales, strict=True))
+    )
+    given = [tf.cast(x, precision.residual), *weights]
+
+    @graphs.function(jit_compile=True)
+    def compute_and_differentiate(fused: bool) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            if fused:
+                output = gelu_kernels.feed_forward(*given, dtype)
+            else:
+                x, first, bias, second = given
+                inner = fused_ops.activation(gelu_kernels.ACTIVATION)(dense_product(x, first, dtype), bias)
+                output = dense_product(inner, second, dtype)
+        return [output, *tape.gradient(output, given, tf.cast(upstream, dtype))]
+
+    _compared(compute_and_differentiate, "fused GELU", "--model.fused_gelu")
+
+
+def _compiled_in_16_bits(name: str, precision: PrecisionConfig) -> None:
+    if not precision.xla or precision.compute not in NARROW:
+        raise UsageError(f"model.{name} needs --precision.xla true and --precision.compute bfloat16 or float16")
 
 
 def _compared(compute: Callable[..., list[tf.Tensor]], kind: str, flag: str) -> None:

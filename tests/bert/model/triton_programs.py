@@ -5,6 +5,7 @@ says, and no pointer may leave its array.
 """
 
 import itertools
+import math
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -36,7 +37,12 @@ BINARY = {
     "arith.maxnumf": np.fmax,
     "arith.shrui": np.right_shift,
 }
-UNARY = {"math.exp2": np.exp2, "math.log2": np.log2, "math.rsqrt": lambda x: np.reciprocal(np.sqrt(x))}
+UNARY = {
+    "math.erf": lambda x: np.vectorize(math.erf, otypes=[np.float32])(x),
+    "math.exp2": np.exp2,
+    "math.log2": np.log2,
+    "math.rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
+}
 REDUCED = {"arith.addf": np.add, "arith.maxnumf": np.fmax}
 
 
