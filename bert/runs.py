@@ -59,8 +59,8 @@ class Run:
         if stored is not None:
             checkpoint.check_size(path, stored, cost.encoder_parameters(config))
         # They are for training: fused attention needs 16 bits, and none has an effect on what is computed.
-        training = dict.fromkeys(("fused_attention", "fused_norm", "fused_gelu", "recompute_activations"), False)
-        return cls(path, dataclasses.replace(config, **training))
+        config = dataclasses.replace(config, fused_attention=False, fused_norm=False, fused_gelu=False)
+        return cls(path, dataclasses.replace(config, recompute_activations=False))
 
     @property
     def settings_path(self) -> Path:

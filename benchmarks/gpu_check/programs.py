@@ -112,9 +112,6 @@ TINY: dict[str, Program] = {  # compiled in seconds, for tests; only when it is 
     "tiny_128": Program(kind="pretrain", size="tiny", tokens=128, batch=3),
     "tiny_128_fused": Program(kind="pretrain", size="tiny", tokens=128, batch=3, fused=True, dropped=False),
     "tiny_128_flash": Program(kind="pretrain", size="tiny", tokens=128, batch=3, fused=True),
-    "tiny_128_flash_residual": Program(
-        kind="pretrain", size="tiny", tokens=128, batch=3, fused=True, residual="bfloat16"
-    ),
     "tiny_128_flash_norm_gelu": Program(
         kind="pretrain", size="tiny", tokens=128, batch=4, fused=True, residual="bfloat16", norm=True, gelu=True
     ),

@@ -22,10 +22,10 @@ from bert.model.custom_calls import TYPES
 from bert.model.dropout import kept_scale
 from bert.model.triton_ir import Kernel, Value
 
-ROWS = 4  # of a tile, at most
+ROWS = 2  # of a tile
 COLUMNS, NARROWEST, PIECES = 1024, 32, 8  # of a tile, at most and at least, and tiles in a row, at most
 WARPS, STAGES = 8, 2
-PROGRAMS = 256  # of the gradient, at least, if there are rows for them: two for each multiprocessor of an H100
+PROGRAMS = 256  # of the gradient, at least, if there are rows for them: two or three for a multiprocessor of an H100
 
 
 class Problem(NamedTuple):
@@ -57,7 +57,8 @@ def add_dropout_norm(*tensors: tf.Tensor, rate: float, epsilon: float) -> tf.Ten
     """
     x, y, *_ = tensors
     rate = rate if len(tensors) > 5 else 0.0
-    problem = Problem(*x.shape, TYPES[x.dtype], TYPES[y.dtype], rate, epsilon)
+    rows, width = x.shape
+    problem = Problem(rows, width, TYPES[x.dtype], TYPES[y.dtype], rate, epsilon)
     packed = tensors[5:]
 
     @tf.custom_gradient
@@ -77,7 +78,7 @@ def add_dropout_norm(*tensors: tf.Tensor, rate: float, epsilon: float) -> tf.Ten
 def _forward(problem: Problem, *operands: tf.Tensor) -> list[tf.Tensor]:
     """Return the norm in x's type, the normalised sum in y's, and the inverse deviations [M] float32."""
     x, y, *_ = operands
-    grid = (problem.rows // _tile_rows(problem), 1, 1)
+    grid = (problem.rows // ROWS, 1, 1)
     like = [x, y, tf.TensorSpec([problem.rows], tf.float32)]
     return triton_ir.call(forward(problem), grid, operands, like, WARPS, STAGES)
 
@@ -85,20 +86,17 @@ def _forward(problem: Problem, *operands: tf.Tensor) -> list[tf.Tensor]:
 def _backward(problem: Problem, *operands: tf.Tensor) -> list[tf.Tensor]:
     """Return the gradients by x, y, bias, gamma and beta."""
     upstream, normalised, *_ = operands
-    programs = problem.rows // _tile_rows(problem) // _passes(problem)
+    programs = problem.rows // ROWS // _passes(problem)
     like = [upstream, normalised, tf.TensorSpec([programs, 3, problem.width], tf.float32)]
     by_x, by_y, sums = triton_ir.call(backward(problem), (programs, 1, 1), operands, like, WARPS, STAGES)
     return [by_x, by_y, *tf.unstack(tf.reduce_sum(sums, axis=0))]
 
 
-def _tile_rows(problem: Problem) -> int:
-    return triton_ir.tile(problem.rows, ROWS)
-
-
 def _passes(problem: Problem) -> int:
     """Return how many tiles a program of the gradient passes over: a power of two that divides their number."""
-    tiles = problem.rows // _tile_rows(problem)
-    return triton_ir.tile(tiles, max(1, 1 << (tiles // PROGRAMS).bit_length() - 1)) if tiles >= PROGRAMS else 1
+    tiles = problem.rows // ROWS
+    most = max(1, tiles // PROGRAMS)
+    return triton_ir.tile(tiles, 1 << most.bit_length() - 1)
 
 
 class _Rows:
@@ -107,12 +105,12 @@ class _Rows:
     def __init__(self, name: str, problem: Problem, arguments: Sequence[str]) -> None:
         """arguments: types of the elements that the pointers point to."""
         self.problem, self.kernel = problem, Kernel(name, arguments)
-        self.count, piece = _tile_rows(problem), triton_ir.tile(problem.width, COLUMNS)
+        piece = triton_ir.tile(problem.width, COLUMNS)
         self.columns = [self.kernel.range(piece) + start for start in range(0, problem.width, piece)]
 
     def rows(self, tile: Value) -> Value:
         """Return the numbers of the rows of a tile, below each other."""
-        return self.kernel.range(self.count) + tile * self.count
+        return self.kernel.range(ROWS) + tile * ROWS
 
     def vectors(self, pointer: Value) -> list[Value]:
         """Return the pieces of a vector [D], each as a row."""
@@ -195,7 +193,7 @@ def backward(problem: Problem) -> Kernel:
         by_gamma = [rise * n for rise, n in zip(rises, normal, strict=True)]
         return [total + more for total, more in zip(totals, [*by_product, *by_gamma, *rises], strict=True)]
 
-    zeros = [kernel.constant(0.0, "f32", (some.count, *columns.shape)) for columns in some.columns * 3]
+    zeros = [kernel.constant(0.0, "f32", (ROWS, *columns.shape)) for columns in some.columns * 3]
     totals = kernel.loop(passes, zeros, body)
     for number, total in enumerate(totals):
         line = kernel.program(0) * 3 + number // pieces

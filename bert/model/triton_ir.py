@@ -157,9 +157,14 @@ class Kernel:
         """Return 1 / x."""
         return self.elementwise("arith.divf", self.constant(1.0, x.dtype, x.shape), x)
 
-    def erf(self, x: Value) -> Value:
-        """Return the error function of x."""
-        return self.elementwise("math.erf", x)
+    def absolute(self, x: Value) -> Value:
+        """Return x without its sign."""
+        return self.elementwise("math.absf", x)
+
+    def positive(self, x: Value) -> Value:
+        """Return whether x is greater than 0."""
+        zero = self.constant(0.0, x.dtype, x.shape)
+        return self._result(f"arith.cmpf ogt, {x.name}, {zero.name} : {x.type}", "i1", x.shape)
 
     def inverse_root(self, x: Value) -> Value:
         """Return 1 / sqrt(x)."""
@@ -173,7 +178,7 @@ class Kernel:
 
     def select(self, condition: Value, x: Value) -> Value:
         """Return x where the condition holds and 0 elsewhere."""
-        zero = self.constant(0, x.dtype, x.shape)
+        zero = self.constant(0.0, x.dtype, x.shape)
         names = f"{condition.name}, {x.name}, {zero.name}"
         return self._result(f"arith.select {names} : {condition.type}, {x.type}", x.dtype, x.shape)
 

@@ -287,10 +287,10 @@ def fused_gelu(model: ModelConfig, precision: PrecisionConfig) -> None:
     def compute_and_differentiate(fused: bool) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
             tape.watch(given)
+            x, first, bias, second = given
             if fused:
-                output = gelu_kernels.feed_forward(*given, dtype)
+                output = gelu_kernels.feed_forward(x, first, bias, second, dtype)
             else:
-                x, first, bias, second = given
                 inner = fused_ops.activation(gelu_kernels.ACTIVATION)(dense_product(x, first, dtype), bias)
                 output = dense_product(inner, second, dtype)
         return [output, *tape.gradient(output, given, tf.cast(upstream, dtype))]

@@ -96,16 +96,18 @@ def test_the_compiler_gets_the_kernels() -> None:
     rows, bits = "bf16[24,64]{1,0}", "u8[24,8]{1,0}"
     for line, name, last in (
         (forward, "norm_forward", "f32[24]{0}"),
-        (backward, "norm_backward", "f32[6,3,64]{2,1,0}"),
+        (backward, "norm_backward", "f32[12,3,64]{2,1,0}"),
     ):
         assert f'name = "{name}"' in line and f"({rows}, {rows}, {last}) custom-call(" in line
-        assert bits in line and "grid_x = 6 : i32, grid_y = 1 : i32, grid_z = 1 : i32" in line
+        assert bits in line and "grid_x = 12 : i32, grid_y = 1 : i32, grid_z = 1 : i32" in line
 
 
 def test_where_it_cannot_be_had_a_run_says_so() -> None:
     config = ModelConfig(fused_norm=True)
     with pytest.raises(UsageError, match=r"fused layer norm does not run here \(.*\); leave out --model.fused_norm"):
         preflight.fused_norm(config, HALVES)
+    refused = [(25, 64), (None, 64), (24, 780), (24, 9 * 1024)]
+    assert not any(fused_norm.supports(tf.TensorShape(shape)) for shape in refused)
     with pytest.raises(UsageError, match="no kernel for a width of 780"):
         preflight.fused_norm(dataclasses.replace(config, hidden_size=780), HALVES)
     with pytest.raises(UsageError, match=r"fused_norm needs --precision\.xla true"):
