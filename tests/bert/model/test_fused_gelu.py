@@ -22,10 +22,9 @@ from tests.bert.model.test_flash import HALVES
 from tests.bert.model.triton_programs import executed
 
 
-def plain_feed_forward(
-    x: np.ndarray, first: np.ndarray, bias: np.ndarray, second: np.ndarray, rise: np.ndarray
-) -> list[np.ndarray]:
+def plain_feed_forward(*arrays: np.ndarray) -> list[np.ndarray]:
     """Return GELU(x W1 + b1) W2 and its gradients in float64, by the formulas."""
+    x, first, bias, second, rise = arrays
     z = x @ first + bias
     below = 0.5 + 0.5 * np.vectorize(math.erf)(z / 2**0.5)
     slope = below + z * np.exp(-z * z / 2) / (2 * np.pi) ** 0.5
@@ -56,7 +55,7 @@ def test_the_kernels_compute_gelu_and_its_gradients(
     x, sources = tf.cast(x, stream), [first, bias, second]
     with tf.GradientTape() as tape:
         tape.watch([x, *sources])
-        output = fused_gelu.feed_forward(x, *sources, dtype)
+        output = fused_gelu.feed_forward(x, first, bias, second, dtype)
     found = [output, *tape.gradient(output, [x, *sources], tf.cast(rise, dtype))]
     assert [one.dtype for one in found] == [dtype, stream, *[tf.float32] * 3]
     for one, other in zip(found, plain_feed_forward(*(one.numpy().astype(float) for one in given)), strict=True):

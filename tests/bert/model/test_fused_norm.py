@@ -25,10 +25,9 @@ EPSILON = 0.01
 UNIT = {tf.float32: 1e-6, tf.bfloat16: 2**-8, tf.float16: 2**-11}
 
 
-def plain_norm(
-    x: np.ndarray, y: np.ndarray, bias: np.ndarray, gamma: np.ndarray, beta: np.ndarray, rise: np.ndarray, c: np.ndarray
-) -> list[np.ndarray]:
+def plain_norm(c: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
     """Return the norm and its gradients in float64, by the formulas; c: what elements of y + bias are multiplied by."""
+    x, y, bias, gamma, beta, rise = arrays
     total = x + c * (y + bias)
     centred = total - total.mean(-1, keepdims=True)
     deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON)
@@ -73,7 +72,7 @@ def test_the_kernels_compute_the_norm_with_the_masks_of_the_plain_path(
         output = fused_norm.add_dropout_norm(*given, *bits, rate=rate, epsilon=EPSILON)
     found = [output, *tape.gradient(output, given, rise)]
     wide = [one.numpy().astype(np.float64) for one in (*given, rise)]
-    exact = plain_norm(*wide, kept / (1 - round(rate * 256) / 256))
+    exact = plain_norm(kept / (1 - round(rate * 256) / 256), *wide)
     # The gradient reads the normalised sum in y's type: one number of it is off by half a unit.
     units = [UNIT[stream], *[max(UNIT[stream], UNIT[narrow])] * 2, *[UNIT[narrow]] * 3]
     assert [one.dtype for one in found] == [stream, stream, narrow, *[tf.float32] * 3]

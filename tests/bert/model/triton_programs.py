@@ -36,12 +36,13 @@ BINARY = {
     "arith.maxnumf": np.fmax,
     "arith.shrui": np.right_shift,
 }
-UNARY = {
+UNARY: dict[str, Any] = {
     "math.absf": np.abs,
     "math.exp2": np.exp2,
     "math.log2": np.log2,
     "math.rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
 }
+COMPARED: dict[str, Any] = {"ne,": np.not_equal, "ogt,": np.greater}
 REDUCED = {"arith.addf": np.add, "arith.maxnumf": np.fmax}
 
 
@@ -163,8 +164,7 @@ class _Program:
             found = pointers.array[pointers.places]
             self._set(result, found, re.sub(r"!tt\.ptr<(\w+)>", r"\1", kind))
         elif operation in ("arith.cmpi", "arith.cmpf"):
-            compare = {"ne,": np.not_equal, "ogt,": np.greater}[body.split()[1]]
-            self._set(result, compare(*operands), re.sub(r"[if]\d+>$", "i1>", kind))
+            self._set(result, COMPARED[body.split()[1]](*operands), re.sub(r"[if]\d+>$", "i1>", kind))
         elif operation == "arith.select":
             self._set(result, np.where(*operands), kind.split(", ")[-1])
         elif operation == "tt.dot":
