@@ -6,6 +6,7 @@ The same text is compiled for GPUs by XLA in tests/benchmarks/test_gpu_check.py.
 import dataclasses
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,9 @@ from bert.core.config import ModelConfig
 from bert.core.errors import UsageError
 from bert.model import fused_gelu, triton_ir
 from bert.model.triton_ir import Kernel
+from bert.recipes import RECIPES
 from bert.training import preflight
+from bert.training.communicator import Communicator
 from tests.bert.model.test_flash import HALVES
 from tests.bert.model.triton_programs import executed
 
@@ -71,6 +74,16 @@ def test_where_it_cannot_be_had_a_run_says_so() -> None:
     for change in ({"hidden_act": "gelu_tanh"}, {"gated": True}):
         with pytest.raises(UsageError, match=r"fused_gelu needs model\.hidden_act gelu and model\.gated false"):
             dataclasses.replace(config, **change)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("fused_norm", "fused layer norm"), ("fused_gelu", "fused GELU")])
+def test_a_run_checks_the_kernels_before_its_first_update(name: str, kind: str, tmp_path: Path) -> None:
+    config = RECIPES["bert_large_dgxh100_phase2"].phases[0].config
+    model = dataclasses.replace(config.model, fused_norm=name == "fused_norm", fused_gelu=name == "fused_gelu")
+    run = dataclasses.replace(config.run, directory=tmp_path / "run")
+    config = dataclasses.replace(config, model=model, run=run, precision=HALVES)
+    with pytest.raises(UsageError, match=f"{kind} does not run here"):
+        preflight.before_updates(config, Communicator(), tmp_path / "data", 512)
 
 
 def test_a_device_that_computes_something_else_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
