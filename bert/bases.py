@@ -25,7 +25,7 @@ from bert.training.checkpoint import Stored, assign_base
 
 # Fields of the architecture that change nothing in an encoder with trained weights.
 OF_TRAINING = {"hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range", "position_initializer"}
-OF_TRAINING |= {"recompute_activations", "fused_attention"}
+OF_TRAINING |= {"recompute_activations", "fused_attention", "fused_norm", "fused_gelu"}
 OF_HEADS = {"pooler_act", "pooling", "head_transform", "vocab_multiple"}
 
 

@@ -58,8 +58,9 @@ class Run:
         config = ModelConfig.load(path / "bert_config.json")
         if stored is not None:
             checkpoint.check_size(path, stored, cost.encoder_parameters(config))
-        # Both are for training: cuDNN's attention needs 16 bits, and neither has an effect on what is computed.
-        return cls(path, dataclasses.replace(config, fused_attention=False, recompute_activations=False))
+        # They are for training: fused attention needs 16 bits, and none has an effect on what is computed.
+        config = dataclasses.replace(config, fused_attention=False, fused_norm=False, fused_gelu=False)
+        return cls(path, dataclasses.replace(config, recompute_activations=False))
 
     @property
     def settings_path(self) -> Path:

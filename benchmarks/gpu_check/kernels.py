@@ -25,6 +25,8 @@ WRITES_PART = {"dynamic-update-slice": 1, "scatter": 2}  # into their first oper
 FACTOR_TYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 # Products of [T, H] and [T, T] matrices in our own kernels; those of gradients compute scores and dw again.
 OWN_KERNELS = {"attention_forward": 2, "attention_by_queries": 3, "attention_by_keys": 4}
+OWN_PRODUCTS = {"gelu_forward", "gelu_backward"}  # of their first two operands
+OWN_NORMS = {"norm_forward", "norm_backward"}  # have no products
 WORKSPACE = {"s8", "u8"}  # types of the room that a library's call gets to work in, its last result
 
 
@@ -227,8 +229,15 @@ def _custom_call(computation: Computation, instruction: Instruction) -> Kernel:
 
 
 def _own_kernel(kernel: Kernel, computation: Computation, instruction: Instruction) -> Kernel:
-    """Return a kernel of `bert/model/flash.py`; its configuration is a dictionary of MLIR, not JSON."""
+    """Return a kernel of this project; its configuration is a dictionary of MLIR, not JSON."""
     named = re.search(r' name = "(\w+)"', instruction.attributes)
+    if named and named[1] in OWN_NORMS:
+        return replace(kernel, kind="norm, Triton")
+    if named and named[1] in OWN_PRODUCTS:
+        left, right = (computation.operand(instruction, number).arrays[0] for number in (0, 1))
+        flops, words = 2.0 * left.sizes[1] * instruction.arrays[0].elements, _types(left, right, instruction.arrays[0])
+        factors = FACTOR_TYPES[left.dtype]
+        return replace(kernel, kind="product with GELU, Triton", flops=flops, factors=factors, product=words)
     assert named and named[1] in OWN_KERNELS, instruction.attributes[:200]
     query = computation.operand(instruction, 0).arrays[0]
     batch, tokens, heads, width = query.sizes

@@ -38,6 +38,10 @@ class Program:
     """dropout on attention weights; without it fused attention is cuDNN's"""
     residual: Literal["float32", "bfloat16"] = "float32"
     """of the residual stream"""
+    norm: bool = False
+    """layer norm, and the residual sum before it, by our own kernels"""
+    gelu: bool = False
+    """GELU within products of our own"""
     recompute: bool = False
     """activations are recomputed in the backward pass"""
     optimizer: Literal["adamw", "lamb"] = "lamb"
@@ -55,6 +59,8 @@ class Program:
             vocab_size=VOCABULARY,
             vocab_multiple=128,
             fused_attention=self.fused,
+            fused_norm=self.norm,
+            fused_gelu=self.gelu,
             recompute_activations=self.recompute,
             **changes,
         )
@@ -78,6 +84,8 @@ def _pretraining(size: str, tokens: int, batch: int) -> dict[str, Program]:
         f"{size}_{tokens}_fused": replace(plain, fused=True, dropped=False),
         f"{size}_{tokens}_flash": replace(plain, fused=True),
         f"{size}_{tokens}_flash_residual": replace(plain, fused=True, residual="bfloat16"),
+        f"{size}_{tokens}_flash_norm": replace(plain, fused=True, residual="bfloat16", norm=True),
+        f"{size}_{tokens}_flash_norm_gelu": replace(plain, fused=True, residual="bfloat16", norm=True, gelu=True),
         f"{size}_{tokens}_recompute": replace(plain, recompute=True),
         f"{size}_{tokens}_packed": replace(plain, batch=2 * batch, rows=batch),
         f"{size}_{tokens}_packed_flash": replace(plain, batch=2 * batch, rows=batch, fused=True),
@@ -104,7 +112,7 @@ TINY: dict[str, Program] = {  # compiled in seconds, for tests; only when it is 
     "tiny_128": Program(kind="pretrain", size="tiny", tokens=128, batch=3),
     "tiny_128_fused": Program(kind="pretrain", size="tiny", tokens=128, batch=3, fused=True, dropped=False),
     "tiny_128_flash": Program(kind="pretrain", size="tiny", tokens=128, batch=3, fused=True),
-    "tiny_128_flash_residual": Program(
-        kind="pretrain", size="tiny", tokens=128, batch=3, fused=True, residual="bfloat16"
+    "tiny_128_flash_norm_gelu": Program(
+        kind="pretrain", size="tiny", tokens=128, batch=4, fused=True, residual="bfloat16", norm=True, gelu=True
     ),
 }

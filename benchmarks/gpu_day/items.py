@@ -15,6 +15,8 @@ UNDROPPED = ("--model.attention_probs_dropout_prob", "0")
 FUSED = (*UNDROPPED, "--model.fused_attention", "true")
 FLASH = ("--model.fused_attention", "true")  # with dropout: kernels of bert/model/flash.py
 NARROW = (*FLASH, "--precision.residual", "bfloat16")
+NORM = ("--model.fused_norm", "true")  # kernels of bert/model/fused_norm.py
+GELU = ("--model.fused_gelu", "true")  # and of fused_gelu.py
 NO_DROPOUT = (*UNDROPPED, "--model.hidden_dropout_prob", "0")
 CUBLASLT = "--xla_gpu_enable_cublaslt=true"
 FREE = ("--run.deterministic", "false")
@@ -83,19 +85,19 @@ class Day:
 
     def _first(self) -> Iterator[Item]:
         yield Item(name="doctor", what="the machine", words=("bert.doctor",), least=MINUTE / 2, limit=2 * MINUTE)
-        for name, compute, xla, tolerance in (
-            ("losses_cpu", "float32", False, None),
-            ("losses_float32", "float32", True, 1e-4),
-            ("losses_bfloat16", "bfloat16", True, 2e-3),
-            ("losses_flash", "bfloat16", True, 2e-3),
+        for name, compute, xla, tolerance, own, more in (
+            ("losses_cpu", "float32", False, None, (), ""),
+            ("losses_float32", "float32", True, 1e-4, (), ""),
+            ("losses_bfloat16", "bfloat16", True, 2e-3, (), ""),
+            ("losses_flash", "bfloat16", True, 2e-3, FLASH, ", fused attention with dropout"),
+            ("losses_kernels", "bfloat16", True, 2e-3, (*FLASH, *NORM, *GELU), ", the same, fused layer norm and GELU"),
         ):
             device = ("--run.device", "cpu") if tolerance is None else ()
-            flash = FLASH if name == "losses_flash" else ()
             flags = ("--run.steps", "20", "--optimizer.warmup_steps", "0", "--optimizer.learning_rate", "1e-4", *device)
             yield self._small(
                 name,
-                f"losses of 20 updates, {compute}{', fused attention with dropout' * bool(flash)}",
-                *flash,
+                f"losses of 20 updates, {compute}{more}",
+                *own,
                 *(*flags, "--precision.compute", compute, "--precision.xla", str(xla).lower()),
                 prepared=tolerance is None,
                 like="losses_cpu" if tolerance else "",
@@ -115,15 +117,13 @@ class Day:
         yield self._step("phase1_flash", "phase 1, fused attention with dropout", 1, *FLASH)
         what = "phase 1, fused attention with dropout, 16-bit residual stream"
         yield self._step("phase1_residual", what, 1, *NARROW)
+        yield self._step("phase1_norm", f"{what}, fused layer norm", 1, *NARROW, *NORM)
+        yield self._step("phase1_gelu", f"{what}, fused layer norm and GELU", 1, *NARROW, *NORM, *GELU)
         yield self._step("phase1_residual_cublaslt", f"{what}, products by cuBLASLt", 1, *NARROW, xla_flags=CUBLASLT)
-        yield self._step("phase1_undropped", "phase 1, no dropout on attention", 1, *UNDROPPED)
-        yield self._step("phase1_fused", "the same, cuDNN's attention", 1, *FUSED)
+        yield self._step("phase1_fused", "phase 1, cuDNN's attention, no dropout on attention", 1, *FUSED)
         yield self._step("phase1_no_dropout", "phase 1, no dropout at all", 1, *NO_DROPOUT)
-        for name, what, flag in (
-            ("excess", "XLA keeps float32 where it likes", "--xla_allow_excess_precision=true"),
-            ("no_triton", "no products by Triton", "--xla_gpu_enable_triton_gemm=false"),
-        ):
-            yield self._step(f"phase1_{name}", f"phase 1, {what}", 1, xla_flags=flag)
+        excess = "--xla_allow_excess_precision=true"
+        yield self._step("phase1_excess", "phase 1, XLA keeps float32 where it likes", 1, xla_flags=excess)
         yield self._step("phase1_tuned", "phase 1, kernels chosen by timing", 1, *FREE, xla_flags=TUNED)
 
     def _beside_transformers(self) -> Iterator[Item]:

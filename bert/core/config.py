@@ -43,6 +43,8 @@ RUN_SETTINGS = frozenset(
         "vocab_multiple",
         "recompute_activations",
         "fused_attention",
+        "fused_norm",
+        "fused_gelu",
     }
 )
 
@@ -126,6 +128,12 @@ class ModelConfig:
     fused_attention: bool = False
     """compute attention on an NVIDIA GPU without its weights in memory: by cuDNN where nothing is dropped on them, or
     else by kernels of this project, which have not run on a GPU yet; needs precision.xla and 16 bits"""
+    fused_norm: bool = False
+    """compute the residual sum, its dropout and layer norm on an NVIDIA GPU by one kernel of this project forwards and
+    one backwards, which have not run on a GPU yet; needs norm_placement post, precision.xla and 16 bits"""
+    fused_gelu: bool = False
+    """compute GELU and its gradient on an NVIDIA GPU within the products before and behind it, by kernels of this
+    project, which have not run on a GPU yet; needs hidden_act gelu, not gated, precision.xla and 16 bits"""
 
     def __post_init__(self) -> None:
         ranges.check(self, "model.")
@@ -140,6 +148,13 @@ class ModelConfig:
         _require(
             self.norm == "layer" or (self.norm_placement == "pre" and not self.biases),
             "model.norm rms needs model.norm_placement pre and model.biases false",
+        )
+        _require(
+            self.norm_placement == "post" or not self.fused_norm, "model.fused_norm needs model.norm_placement post"
+        )
+        _require(
+            not self.fused_gelu or (self.hidden_act == "gelu" and not self.gated),
+            "model.fused_gelu needs model.hidden_act gelu and model.gated false",
         )
         if self.positions == "rotary":
             _require(

@@ -271,10 +271,11 @@ def activations(
     pairs = 0 if fused else layers * tokens * heads * sequence  # attention weights of all layers
     vocabulary = model.vocab_size + -model.vocab_size % model.vocab_multiple
     kernels = layers * (4 * width * width + (2 + model.gated) * width * inner) + vocabulary * width
-    # One byte per attention weight, or one bit if attention is fused, and one byte per element of the output of each
-    # of the two sub-layers. XLA stores these also for a layer that is recomputed.
+    # One byte per attention weight, and per element of the output of each of the two sub-layers, or one bit where
+    # attention or layer norm is fused. XLA stores these also for a layer that is recomputed.
     of_weights = layers * tokens * heads * sequence // 8 if fused else pairs
-    bits = of_weights * (rate > 0) + 2 * past * width * (model.hidden_dropout_prob > 0)
+    of_outputs = 2 * past * width // (8 if model.fused_norm else 1)
+    bits = of_weights * (rate > 0) + of_outputs * (model.hidden_dropout_prob > 0)
     scores = 2 * config.batch.per_device * predictions * vocabulary * 4  # and their gradient, in float32
     if model.causal:  # of a chunk, and the gradients by the word embeddings and by the last states
         scores = min(scores, 2 * CHUNK_BYTES) + vocabulary * width * 4 + tokens * width * 4

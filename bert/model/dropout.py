@@ -57,20 +57,20 @@ class DropoutRng:
     def packed(self, shape: tf.Tensor, rate: float, heads: tuple[int, int] | None = None) -> tuple[tf.Tensor, ...]:
         """Return which elements `apply_dropout` would keep by the bytes of `bits` with these arguments, as bits.
 
-        One uint8 tensor [B, n, T, T / 8], or an empty tuple. The lowest bit of a byte is for the first of eight
-        elements; T is a multiple of 8.
+        One uint8 tensor of this shape, but with an eighth of its columns, or an empty tuple. The lowest bit of a byte
+        is for the first of eight elements; the number of columns is a multiple of 8.
         """
         seed = self._next(rate)
         if seed is None:
             return ()
-        batch, count, rows, columns = tf.unstack(shape)
-        first, whole = heads or (0, count)
-        words_of_head = rows * (columns // 8)
+        shape = tf.concat([shape[:-1], shape[-1:] // 8], axis=0)
         if heads:
+            (first, whole), (batch, count, rows, columns) = heads, tf.unstack(shape)
+            words_of_head = rows * columns
             words = _word_rows(seed, (tf.range(batch) * whole + first) * words_of_head, count * words_of_head)
         else:
-            words = _words(seed, batch * count * words_of_head, self.unfolded)
-        return (tf.reshape(_kept_bits(words, _dropped_levels(rate)), [batch, count, rows, columns // 8]),)
+            words = _words(seed, tf.reduce_prod(shape), self.unfolded)
+        return (tf.reshape(_kept_bits(words, _dropped_levels(rate)), shape),)
 
     def _next(self, rate: float) -> tf.Tensor | None:
         """Return the seed of the next place [2] int64, or None if nothing is dropped."""

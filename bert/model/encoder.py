@@ -25,7 +25,7 @@ import tensorflow as tf
 
 from bert.core.config import LoraConfig, ModelConfig
 from bert.hardware import graphs
-from bert.model import flash, fused_ops, traversal
+from bert.model import flash, fused_gelu, fused_norm, fused_ops, traversal
 from bert.model.attention import attend, heads, merge, scale, split
 from bert.model.cache import Cache
 from bert.model.dense import Dense, LayerNorm, RMSNorm, SubLayer, dense_product, make_norm
@@ -247,6 +247,7 @@ class FeedForward(SubLayer):
         self.output = Dense(_residual_init(init, config), f"{name}/outer", inner, width, biased)
         self.activation = fused_ops.activation(config.hidden_act)
         self.gated_activation = fused_ops.gated_activation(config.hidden_act)
+        self.fused = config.fused_gelu
 
     def __call__(self, inputs: Sequence[tf.Tensor], mode: Mode) -> tf.Tensor:
         """Compute f(x) W2 of x [R, D], the only input; the residual sum adds b2.
@@ -254,6 +255,8 @@ class FeedForward(SubLayer):
         f(x) is GELU(x W1 + b1), or another activation; gated, GELU(x W1 + b1) * (x V + c).
         """
         (x,) = inputs
+        if self.fused and fused_gelu.supports(x.shape[0], *self.inner.weight.shape):
+            return fused_gelu.feed_forward(x, self.inner.kernel, self.inner.bias, self.output.kernel, mode.dtype)
         if self.gate is None:
             inner = self.activation(self.inner.product(x, mode.dtype), self.inner.bias)  # [R, F]
         else:
@@ -273,7 +276,7 @@ class Layer(tf.Module):
         self.mlp = FeedForward(init, f"{name}/mlp", config)
         self.mlp_norm = make_norm(init, f"{name}/mlp", config)
         self.pre_norm, self.rate = config.norm_placement == "pre", config.hidden_dropout_prob
-        self.parts = init.parts
+        self.parts, self.fused = init.parts, config.fused_norm
 
     def __call__(
         self,
@@ -316,11 +319,17 @@ class Layer(tf.Module):
         inputs, x = (f.enter(norm(x)), x) if self.pre_norm and norm else f.fork(x)
         x = _rows(x, rows)
         y = f.leave(mode.compiled(lambda *inputs: f(inputs, mode, **more))(*inputs))
-        bits = mode.dropout.bits(tf.shape(x), self.rate)
         if self.pre_norm:
-            return fused_ops.add_dropout(x, *y, *bits, rate=self.rate)
+            return fused_ops.add_dropout(x, *y, *mode.dropout.bits(tf.shape(x), self.rate), rate=self.rate)
         assert isinstance(norm, LayerNorm), "a layer whose norms follow its sub-layers has two layer norms"
-        return fused_ops.add_dropout_norm(x, *y, norm.gamma, norm.beta, *bits, rate=self.rate, epsilon=norm.epsilon)
+        # Numbers of rows that the kernels do not take are computed with the same masks by the plain path.
+        fused = self.fused and fused_norm.supports(x.shape)
+        bits = (mode.dropout.packed if fused else mode.dropout.bits)(tf.shape(x), self.rate)
+        settings = {"rate": self.rate, "epsilon": norm.epsilon}
+        if fused:
+            kernels = mode.compiled(functools.partial(fused_norm.add_dropout_norm, **settings))
+            return kernels(x, *y, norm.gamma, norm.beta, *bits)
+        return fused_ops.add_dropout_norm(x, *y, norm.gamma, norm.beta, *bits, **settings)
 
 
 class Encoder(tf.Module):

@@ -88,13 +88,8 @@ def _call(
     like: Sequence[tf.Tensor | tf.TensorSpec],
 ) -> list[tf.Tensor]:
     fixed, _, warps, stages = sizes
-    grid = (problem.tokens // _tile(problem.tokens, fixed), problem.heads, problem.batch)
+    grid = (problem.tokens // triton_ir.tile(problem.tokens, fixed), problem.heads, problem.batch)
     return triton_ir.call(kernel, grid, operands, like, warps, stages)
-
-
-def _tile(tokens: int, most: int) -> int:
-    """Return the greatest power of two up to `most` that divides the number of tokens."""
-    return min(most, tokens & -tokens)
 
 
 class _Head:
@@ -105,7 +100,7 @@ class _Head:
         self.problem, dropped = problem, problem.rate > 0
         self.kernel = Kernel(name, [*[problem.dtype] * 3, "f32", *["i8"] * dropped, *arguments])
         q, k, v, mask, *others = self.kernel.arguments
-        self.fixed, self.moving = (_tile(problem.tokens, size) for size in sizes[:2])
+        self.fixed, self.moving = (triton_ir.tile(problem.tokens, size) for size in sizes[:2])
         self.start = self.kernel.program(0) * self.fixed
         self._head, self._batch = (self.kernel.cast(self.kernel.program(axis), "i64") for axis in (1, 2))
         self.q, self.k, self.v = map(self.rows, (q, k, v))
@@ -153,9 +148,7 @@ class _Head:
         """Return x with 0 for the pairs of queries and keys, as in `bias`, that are dropped."""
         if self._bits is None:
             return x
-        place = queries * (self.problem.tokens // PIECE) + (keys >> 3)
-        byte = self.kernel.cast(self.kernel.load(self._bits, place), "i32")
-        return self.kernel.select(self.kernel.is_odd(byte >> self.kernel.spread(keys & 7, byte.shape)), x)
+        return self.kernel.kept(self._bits, queries, keys, self.problem.tokens, x)
 
     @property
     def scale(self) -> float:

@@ -324,16 +324,19 @@ def converted_product(x: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Te
     @tf.custom_gradient
     def differentiable(x: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
         left, right = tf.cast(x, dtype), tf.cast(kernel, dtype)
-
-        def gradients(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            by_kernel = tf.cast(tf.matmul(left, upstream, transpose_a=True), tf.float32)
-            if x.dtype == dtype:
-                return tf.matmul(upstream, right, transpose_b=True), by_kernel
-            return _product_in_float32(upstream, right), by_kernel
-
-        return tf.matmul(left, right), gradients
+        return tf.matmul(left, right), lambda upstream: product_gradients(x.dtype, left, right, upstream)
 
     return differentiable(x, kernel)
+
+
+def product_gradients(
+    dtype: tf.DType, left: tf.Tensor, right: tf.Tensor, upstream: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the gradients of left [M, I] times right [I, O], both in 16 bits: by left in `dtype`, by right float32."""
+    by_kernel = tf.cast(tf.matmul(left, upstream, transpose_a=True), tf.float32)
+    if dtype == left.dtype:
+        return tf.matmul(upstream, right, transpose_b=True), by_kernel
+    return _product_in_float32(upstream, right), by_kernel
 
 
 @graphs.function(jit_compile=True)

@@ -157,6 +157,19 @@ class Kernel:
         """Return 1 / x."""
         return self.elementwise("arith.divf", self.constant(1.0, x.dtype, x.shape), x)
 
+    def absolute(self, x: Value) -> Value:
+        """Return x without its sign."""
+        return self.elementwise("math.absf", x)
+
+    def positive(self, x: Value) -> Value:
+        """Return whether x is greater than 0."""
+        zero = self.constant(0.0, x.dtype, x.shape)
+        return self._result(f"arith.cmpf ogt, {x.name}, {zero.name} : {x.type}", "i1", x.shape)
+
+    def inverse_root(self, x: Value) -> Value:
+        """Return 1 / sqrt(x)."""
+        return self.elementwise("math.rsqrt", x)
+
     def is_odd(self, x: Value) -> Value:
         """Return whether the lowest bit of each integer is set."""
         one, zero = self.constant(1, x.dtype, x.shape), self.constant(0, x.dtype, x.shape)
@@ -165,7 +178,7 @@ class Kernel:
 
     def select(self, condition: Value, x: Value) -> Value:
         """Return x where the condition holds and 0 elsewhere."""
-        zero = self.constant(0, x.dtype, x.shape)
+        zero = self.constant(0.0, x.dtype, x.shape)
         names = f"{condition.name}, {x.name}, {zero.name}"
         return self._result(f"arith.select {names} : {condition.type}, {x.type}", x.dtype, x.shape)
 
@@ -197,10 +210,14 @@ class Kernel:
         """Return the sum of each row."""
         return self._reduced(x, "arith.addf")
 
-    def _reduced(self, x: Value, operation: str) -> Value:
+    def column_sums(self, x: Value) -> Value:
+        """Return the sum of each column."""
+        return self._reduced(x, "arith.addf", axis=0)
+
+    def _reduced(self, x: Value, operation: str, axis: int = 1) -> Value:
         total, left, right = (self._fresh(x.dtype, ()) for _ in range(3))
-        result = self._fresh(x.dtype, x.shape[:1])
-        self._append(f'{result.name} = "tt.reduce"({x.name}) <{{axis = 1 : i32}}> ({{')
+        result = self._fresh(x.dtype, (x.shape[1 - axis],))
+        self._append(f'{result.name} = "tt.reduce"({x.name}) <{{axis = {axis} : i32}}> ({{')
         self._append(f"^bb0({left.name}: {x.dtype}, {right.name}: {x.dtype}):")
         self._append(f"  {total.name} = {operation} {left.name}, {right.name} : {x.dtype}")
         self._append(f"  tt.reduce.return {total.name} : {x.dtype}")
@@ -223,6 +240,16 @@ class Kernel:
         pointers = self.address(pointer, offset)
         self._append(f"tt.store {pointers.name}, {self.cast(x, _pointed(pointer)).name} : {pointers.type}")
 
+    def kept(self, bits: Value, rows: Value, columns: Value, width: int, x: Value) -> Value:
+        """Return x with 0 where a bit is not set.
+
+        bits: a pointer to rows of `width` bits, eight in a byte, the lowest for the first. rows, columns: numbers of
+        these; together they have the shape of x.
+        """
+        place = rows * (width // 8) + (columns >> 3)
+        byte = self.cast(self.load(bits, place), "i32")
+        return self.select(self.is_odd(byte >> self.spread(columns & 7, byte.shape)), x)
+
     def loop(self, count: int, initial: Sequence[Value], body: Callable[..., Sequence[Value]]) -> list[Value]:
         """Return the last results of `body`, which is called with the number of the pass and the results before."""
         first, last, step = (self.constant(number, "i32") for number in (0, count, 1))
@@ -242,6 +269,11 @@ class Kernel:
 
 def _pointed(pointer: Value) -> str:
     return pointer.dtype.removeprefix("!tt.ptr<").removesuffix(">")
+
+
+def tile(count: int, most: int) -> int:
+    """Return the greatest power of two up to `most`, another one, that divides `count`."""
+    return min(most, count & -count)
 
 
 def call(

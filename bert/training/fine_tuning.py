@@ -30,7 +30,7 @@ def sources(config: FineTuneConfig, flagged: Collection[str], vocab: Path | None
         return vocab, config.model
     mirror.fetch(start_from)
     checkpoint.check_description(start_from)
-    own = RUN_SETTINGS & {*flagged} | {"fused_attention"}  # which was a choice of that run
+    own = RUN_SETTINGS & {*flagged} | {"fused_attention", "fused_norm", "fused_gelu"}  # which were choices of that run
     return vocab or vocabulary.path_in(start_from), config.model.of_weights(
         start_from, flagged, own, config.init.layers
     )

@@ -439,6 +439,8 @@ def _start_line(config: TrainConfig, comm: Communicator) -> str:
     parts += [f"residual stream in {precision.residual}"] if precision.residual != "float32" else []
     if config.model.fused_attention:
         parts.append("fused attention" if config.model.attention_probs_dropout_prob else "attention by cuDNN")
+    parts += ["fused layer norm"] if config.model.fused_norm else []
+    parts += ["fused GELU"] if config.model.fused_gelu else []
     if config.init.frozen_encoder:
         parts.append("encoder frozen")
     elif config.init.frozen_layers:

@@ -224,7 +224,7 @@ def test_the_page_has_tables_and_what_is_missing(tmp_path: Path) -> None:
     assert "Commit abc; tensorflow 2.21.0. 15.0 minutes" in text and "the command" in text
     assert "## The machine\n\n```\nok  driver\n```" in text and "## Answers\n\n| a | table |" in text
     assert "| `phase2` | phase 2 | failed: compiling \\| it |" in text
-    assert "| `phase1_fused` | the same, cuDNN's attention | not reached |" in text
+    assert "| `phase1_fused` | phase 1, cuDNN's attention, no dropout on attention | not reached |" in text
 
 
 def test_equal_losses_and_bits_are_checked(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ The same text is compiled for GPUs by XLA in tests/benchmarks/test_gpu_check.py.
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,28 +21,11 @@ from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.model.triton_ir import Kernel
 from bert.recipes import RECIPES
 from bert.training import preflight
-from tests.bert.model import triton_programs
+from tests.bert.model.triton_programs import executed
 
 B, N, T, H = 2, 3, 48, 16
 HALVES = PrecisionConfig(compute="bfloat16", xla=True)
 SEED = tf.constant([3, 4], tf.int64)
-
-
-def executed(
-    kernel: Kernel, grid: Sequence[int], operands: Sequence[tf.Tensor], like: Sequence[Any], *_: int
-) -> list[tf.Tensor]:
-    """Run a kernel with NumPy, in graphs too; results that are not written are not numbers."""
-    text = kernel.text()
-
-    def run(*arrays: tf.Tensor) -> list[np.ndarray]:
-        results = [np.full(x.shape, np.nan, x.dtype.as_numpy_dtype) for x in like]
-        triton_programs.execute(text, grid, [*(x.numpy() for x in arrays), *results])
-        return results
-
-    found = tf.py_function(run, operands, [x.dtype for x in like])
-    for x, asked in zip(found, like, strict=True):
-        x.set_shape(asked.shape)
-    return found
 
 
 def plain_dropout_attention(
@@ -107,15 +91,18 @@ def test_packed_bits_are_what_the_bytes_keep() -> None:
     assert DropoutRng(None).packed(shape, rate) == DropoutRng(SEED).packed(shape, 0.0) == ()
 
 
-@pytest.mark.parametrize(("tokens", "recompute", "calls"), [(32, True, 4), (24, False, 0)])
-def test_a_model_with_it_learns_what_one_without_does(
-    tokens: int, recompute: bool, calls: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("tokens", "recompute", "times"), [(32, True, 2), (25, False, 0)])
+def test_a_model_with_all_kernels_learns_what_one_without_does(
+    tokens: int, recompute: bool, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With dropout everywhere, recomputed activations, and a length without kernels, against float32 on a CPU."""
-    started: list[Sequence[int]] = []
+    """With dropout everywhere, recomputed activations, and a length without kernels, against float32 on a CPU.
+
+    Its layer norms, at any length, and GELU have kernels too (test_fused_norm.py, test_fused_gelu.py).
+    """
+    started: Counter[str] = Counter()
 
     def counted(kernel: Kernel, grid: Sequence[int], *others: Any) -> list[tf.Tensor]:
-        started.extend([grid] * (kernel.name == "attention_forward"))
+        started[kernel.name] += 1
         return executed(kernel, grid, *others)
 
     monkeypatch.setattr(triton_ir, "call", counted)
@@ -124,7 +111,7 @@ def test_a_model_with_it_learns_what_one_without_does(
         hidden_size=2 * H,
         num_hidden_layers=2,
         num_attention_heads=2,
-        intermediate_size=50,
+        intermediate_size=48,
         max_position_embeddings=T,
         attention_probs_dropout_prob=0.3,
         initializer_range=0.2,
@@ -136,16 +123,20 @@ def test_a_model_with_it_learns_what_one_without_does(
     def computed(fused: bool, dtype: tf.DType) -> list[np.ndarray]:
         for place in (fused_ops, dropout):
             monkeypatch.setattr(place, "has_gpu", lambda: fused)
-        encoder = Encoder(dataclasses.replace(config, fused_attention=fused), seed=5)
+        model = dataclasses.replace(config, fused_attention=fused, fused_norm=fused, fused_gelu=fused)
+        encoder = Encoder(model, seed=5)
         with tf.GradientTape() as tape:
-            states = encoder(batch, Mode(dtype, DropoutRng(SEED)))
+            states = encoder(batch, Mode(dtype, DropoutRng(SEED), residual=dtype))
             loss = tf.reduce_sum(states * tf.cos(tf.reshape(tf.range(tf.size(states), dtype=tf.float32), states.shape)))
         gradients = tape.gradient(loss, list(variables(encoder).values()))
         return [tf.convert_to_tensor(x).numpy() for x in [states, *gradients]]
 
     for found, exact in zip(computed(True, tf.bfloat16), computed(False, tf.float32), strict=True):
         np.testing.assert_allclose(found, exact, atol=0.05 * np.abs(exact).max() + 0.04)
-    assert len(started) == calls
+    backwards = ("attention_by_queries", "attention_by_keys", "gelu_backward")
+    expected = {"attention_forward": 2 * times, "gelu_forward": 2 * times, "norm_forward": 4 * max(times, 1)}
+    expected |= {name: 2 * (times > 0) for name in backwards} | {"norm_backward": 4}
+    assert started == Counter(expected)
 
 
 def test_the_compiler_gets_the_kernels() -> None:
