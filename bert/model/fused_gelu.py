@@ -43,7 +43,9 @@ class Problem(NamedTuple):
 
 def supports(rows: int | None, width: int, inner: int) -> bool:
     """Return whether there are kernels for these shapes."""
-    return rows is not None and all(size and size % SMALLEST == 0 for size in (rows, width, inner))
+    if rows is None or rows * max(width, inner) >= 2**31:  # places are 32-bit numbers
+        return False
+    return all(size and size % SMALLEST == 0 for size in (rows, width, inner))
 
 
 def feed_forward(x: tf.Tensor, first: tf.Tensor, bias: tf.Tensor, second: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

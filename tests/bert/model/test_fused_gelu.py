@@ -65,6 +65,12 @@ def test_the_kernels_compute_gelu_and_its_gradients(
         np.testing.assert_allclose(one.numpy().astype(float), other, atol=2 * unit * np.abs(other).max(), rtol=0)
 
 
+def test_rows_without_a_kernel_are_named() -> None:
+    assert fused_gelu.supports(24_576, 1024, 4096)
+    for rows in (None, 24_570, 1 << 19):  # the last one has 2^31 elements
+        assert not fused_gelu.supports(rows, 1024, 4096)
+
+
 def test_where_it_cannot_be_had_a_run_says_so() -> None:
     config = ModelConfig(fused_gelu=True, hidden_size=32, num_attention_heads=2, intermediate_size=48)
     with pytest.raises(UsageError, match=r"fused GELU does not run here \(.*\); leave out --model.fused_gelu"):
