@@ -25,6 +25,7 @@ Separator = Literal["auto", "tab", "space"]
 DOCUMENT = "-DOCSTART-"
 BLANKS = " \t\r\n"  # around columns; other white space, as a no-break space, can be a word
 MAX_WORDS = 100_000  # of a sentence, which is held in memory
+LONG = 1_000  # words of what is hardly one sentence
 CONLL_U = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 NAMES = re.compile(r"#\s*global\.columns\s*=\s*(.*)")  # of the columns, in CoNLL-U Plus
 KEY = re.compile(r"#\s*[^\s=]+ = ")
@@ -94,6 +95,9 @@ def read(path: Path, skipped: Skipped, options: ReadOptions = ALL) -> Iterator[T
             if fault := _fault(lines, columns):
                 skipped.add(path, *fault)
                 continue
+            if len(lines) > LONG and not skipped.doubt:
+                where, many = f"{path}: line {lines[0].number}", f"a sentence of {len(lines):,} words"
+                skipped.doubt = f"{where}: {many}; if these are several, put an empty line behind each"
             if lines:
                 yield TaggedSentence(
                     id=str(number),

@@ -41,7 +41,7 @@ class Options:
     model: cli.Run
     """run directory of python -m tasks.train"""
     input: Path | None = None
-    """labelled examples, in the layout that the model was trained on; plain or compressed (.gz, .bz2, .xz)"""
+    """labelled examples, in the layout that the model was trained on; plain or compressed (.gz, .bz2, .xz, .zst)"""
     folder: Path | None = None
     """folder of the data set, instead of --input"""
     split: Literal["train", "dev", "test"] = "dev"

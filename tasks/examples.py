@@ -80,8 +80,8 @@ class Skipped:
     """raise InputError at the first one instead"""
     count: int = 0
     reasons: list[str] = field(default_factory=list)
-    quoted: str = ""
-    """where a value looks as if it was quoted, in a file whose values are never quoted"""
+    doubt: str = ""
+    """a place of a file that is probably meant otherwise than it is read, and what to do then"""
 
     def add(self, path: Path, line: int, reason: str) -> None:
         """Leave out the item that begins in a line of a file, counted from 1."""
@@ -93,13 +93,9 @@ class Skipped:
             self.reasons.append(where)
 
     def report(self) -> None:
-        """Print one line about what was left out, and one about quotes, if there was anything."""
-        if self.quoted:
-            print(
-                f"warning: {self.quoted}: a value in quotes, with doubled quotes in it; .tsv is never quoted, so all "
-                "quotes are part of the text; if they are not, write .csv with commas",
-                file=sys.stderr,
-            )
+        """Print one line about what was left out, and one about a doubt, if there was anything."""
+        if self.doubt:
+            print(f"warning: {self.doubt}", file=sys.stderr)
         if self.count:
             more = " ..." if self.count > len(self.reasons) else ""
             print(f"note: {self.count} items are not used: {'; '.join(self.reasons)}{more}", file=sys.stderr)

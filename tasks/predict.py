@@ -50,7 +50,7 @@ class Options:
     texts: cli.Positional[tuple[str, ...]] = ()
     """a text, or the two texts of a pair, instead of --input"""
     input: Path | None = None
-    """examples, in the layout that the model was trained on; plain or compressed (.gz, .bz2, .xz)"""
+    """examples, in the layout that the model was trained on; plain or compressed (.gz, .bz2, .xz, .zst)"""
     folder: Path | None = None
     """folder of GLUE, or of the task in it, instead of --input"""
     output: Path | None = None

@@ -59,8 +59,11 @@ def read(
             if several:
                 positive, unknown = several.of(row)
                 example = dataclasses.replace(example, labels=positive, unknown=unknown)
-            if tsv and not skipped.quoted and any(QUOTED.fullmatch(row[column]) for column in text):
-                skipped.quoted = f"{path}: line {line}"
+            if tsv and not skipped.doubt and any(QUOTED.fullmatch(row[column]) for column in text):
+                skipped.doubt = (
+                    f"{path}: line {line}: a value in quotes, with doubled quotes in it; .tsv is never quoted, so all "
+                    "quotes are part of the text; if they are not, write .csv with commas"
+                )
             yield example
         except ValueError as error:
             skipped.add(path, line, str(error))
@@ -143,8 +146,8 @@ def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, An
         return
     if suffix not in readers:
         raise InputError(
-            f"{path}: the name must end in .tsv, .csv, .jsonl or .parquet; all but the last may have .gz, .bz2 or .xz "
-            "behind it"
+            f"{path}: the name must end in .tsv, .csv, .jsonl or .parquet; all but the last may have .gz, .bz2, .xz or "
+            ".zst behind it"
         )
     with files.open_text(path) as stream:
         yield from readers[suffix](files.read_lines(stream, path), path, columns)

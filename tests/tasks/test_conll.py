@@ -218,8 +218,10 @@ def test_long_sentences_stay_whole_but_one_without_an_end_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path, "Go O\n" * 5003)
-    (sentence,) = read(path)
+    skipped = Skipped()
+    (sentence,) = conll.read(path, skipped)
     assert len(sentence.words) == 5003
+    assert f"{path}: line 1: a sentence of 5,003 words; if these are several" in skipped.doubt
     monkeypatch.setattr(conll, "MAX_WORDS", 5002)
     with pytest.raises(InputError, match="line 5003: a sentence of more than 5,002 words"):
         read(path)
