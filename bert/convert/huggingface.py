@@ -385,7 +385,6 @@ def _read_vocab(folder: Path, config: ModelConfig) -> tuple[list[str], Rules]:
         vocab = _wordpiece_vocab(path)
     settings = files.read_object(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).exists() else {}
     vocab = [*vocab, *_appended(folder, settings, len(vocab))]
-    run.check_vocab_size(config, vocab, path)
     _check_class(settings, folder)
     if (folder / TOKENIZER).exists():
         settings = _with_pipeline(settings, folder / TOKENIZER, vocab)
@@ -394,6 +393,7 @@ def _read_vocab(folder: Path, config: ModelConfig) -> tuple[list[str], Rules]:
     else:
         settings = _with_added(settings, folder, vocab)
     rules = rules_from(settings, folder / TOKENIZER_CONFIG, vocab)
+    run.check_vocab_size(config, vocab, path)  # behind what refuses added tokens, so that it does not speak of them
     if rules.lower_case != is_lower_case(vocab):
         what = ("lower-cases texts", "capitals") if rules.lower_case else ("does not lower-case texts", "no capitals")
         print(f"warning: {folder}: its tokenizer {what[0]}, but its vocabulary has {what[1]}", file=sys.stderr)
@@ -411,8 +411,8 @@ def _appended(folder: Path, settings: Mapping[str, Any], entries: int) -> list[s
         added = files.read_object(folder / TOKENIZER).get("added_tokens")
         listed = [(one.get("id"), one) for one in added if isinstance(one, dict)] if isinstance(added, list) else []
     special = {str(key): one.get("content") for key, one in listed if isinstance(one, dict) and one.get("special")}
-    tokens = itertools.takewhile(bool, (special.get(str(number)) for number in itertools.count(entries)))
-    return [str(token) for token in tokens if {*string.punctuation} & {*str(token)} and str(token)[:2] != "##"]
+    tokens = (str(special.get(str(number), "")) for number in itertools.count(entries))
+    return list(itertools.takewhile(lambda token: {*string.punctuation} & {*token} and token[:2] != "##", tokens))
 
 
 def _check_class(settings: dict[str, Any], folder: Path) -> None:
