@@ -26,6 +26,7 @@ from benchmarks.slow_network import link, updates
 from benchmarks.slow_network.link import Link
 from benchmarks.slow_network.updates import ALONE, RANKS, UNTIMED, WAYS, Setting, Turn
 from bert.core import cli, files, paths, ranges
+from bert.core.config import ParallelConfig
 from bert.core.errors import UsageError, UserError
 from bert.core.ranges import BatchSize, Range
 from bert.model import cost
@@ -115,6 +116,10 @@ class Trainer:
             shutil.rmtree(run)
         return turn
 
+    def cannot_hide(self, megabytes: float) -> float:
+        """Return the share of the gradients that overlap with buckets of this size cannot hide."""
+        return cost.exposed_share(self.model, ParallelConfig(overlap=True, bucket_megabytes=megabytes))
+
     def _command(self, run: Path, ranks: int, way: str = "summed") -> list[str]:
         way, megabytes = updates.of_name(way)
         overlap, compress, sharded = (str(setting).lower() for setting in WAYS[way])
@@ -173,7 +178,7 @@ def measure(options: Options, joined: Link, scratch: Path) -> Iterator[dict[str,
                     options.tokens,
                     accumulation,
                 )
-                yield from updates.rows(setting, turns)
+                yield from updates.rows(setting, turns, trainer.cannot_hide)
 
 
 def run(options: Options) -> Path:

@@ -3,17 +3,19 @@
 compute     an update of a run on each host, both at the same time, with nothing exchanged
 exposed     an update with the exchange, less compute
 saved       by overlap: an update without it, less the update
+could be    saved: all sums but the embeddings' and one bucket's, at most the backward pass of a micro-batch (bert.plan)
 scaling     compute / update: the speed of N ranks over N times that of one, each with a batch of its own (weak scaling)
 """
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bert.core.errors import IntegrityError
+from bert.plan import update_time
 
 RANKS = 2
 UNTIMED = 2  # first updates of a run, which trace and compile
@@ -92,8 +94,13 @@ def ring_bytes(parameters: int, compress: bool, sharded: bool, ranks: int = RANK
     return (ranks - 1) / ranks * parameters * (gradient + (4 if sharded else gradient))
 
 
-def rows(setting: Setting, turns: Mapping[str, Sequence[Turn]]) -> list[dict[str, Any]]:
-    """Return a row for each way but ALONE. turns: of each way. Raise IntegrityError if losses differ."""
+def rows(
+    setting: Setting, turns: Mapping[str, Sequence[Turn]], share: Callable[[float], float]
+) -> list[dict[str, Any]]:
+    """Return a row for each way but ALONE. turns: of each way. Raise IntegrityError if losses differ.
+
+    share: of the gradients that overlap cannot hide, by the MB of a bucket; 0: of the trainer's default.
+    """
     seconds = {way: [time for turn in runs for time in turn.seconds] for way, runs in turns.items()}
     medians = {way: statistics.median(times) for way, times in seconds.items()}
     ways = [way for way in turns if way != ALONE]
@@ -103,9 +110,11 @@ def rows(setting: Setting, turns: Mapping[str, Sequence[Turn]]) -> list[dict[str
         row = {**vars(setting), "way": way, "update": medians[way], "compute": medians[ALONE]}
         row |= {"fastest": min(seconds[way]), "slowest": max(seconds[way])}
         row |= {"exposed": medians[way] - medians[ALONE], "scaling": medians[ALONE] / medians[way]}
-        kind, _ = of_name(way)
+        kind, megabytes = of_name(way)
         if (partner := PARTNER.get(kind)) in medians:
             row["saved"] = medians[partner] - medians[way]
+            communication, micro_batch = medians[partner] - medians[ALONE], medians[ALONE] / setting.accumulation
+            row["could_be_saved"] = update_time.can_hide(communication, share(megabytes), micro_batch)
         row["sent"] = statistics.median(turn.sent for turn in turns[way])
         measured.append(row | {"in_theory": ring_bytes(setting.parameters, *WAYS[kind][1:])})
     return measured
@@ -127,7 +136,7 @@ def _check_losses(ways: Sequence[str], turns: Mapping[str, Sequence[Turn]]) -> N
 
 
 HEADER = """\
-| model | link | micro-batches | way | s/update (min - max) | compute | exposed | saved | scaling | MB sent (theory) |
+| model | link | micro-batches | way | s/update (min - max) | compute | exposed | saved (could be) | scaling | MB sent (theory) |
 |---|---|---|---|---|---|---|---|---|---|
 """
 
@@ -142,7 +151,7 @@ def line(row: dict[str, Any]) -> str:
         f"{row['update']:.2f} ({row['fastest']:.2f} - {row['slowest']:.2f})",
         f"{row['compute']:.2f}",
         f"{row['exposed']:.2f}",
-        f"{row['saved']:.2f}" if "saved" in row else "",
+        f"{row['saved']:.2f} ({row['could_be_saved']:.2f})" if "saved" in row else "",
         f"{row['scaling']:.2f}",
         f"{row['sent'] / 1e6:.1f} ({row['in_theory'] / 1e6:.1f})",
     ]

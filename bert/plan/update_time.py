@@ -74,6 +74,14 @@ def reduction(size: float, cluster: Cluster, constants: Constants = CONSTANTS) -
     return inner + outer
 
 
+def can_hide(reduce: float, exposed: float, micro_batch: float) -> float:
+    """Return the seconds of a reduction that overlap can hide: at most those of the backward pass while buckets leave.
+
+    exposed: the share of the gradients that it cannot hide. micro_batch: seconds.
+    """
+    return min(reduce * (1 - exposed), BACKWARD * HIDEABLE * micro_batch)
+
+
 def optimizer(work: Work, cluster: Cluster, constants: Constants = CONSTANTS) -> float:
     """Return the seconds of the optimizer's passes through the memory."""
     return constants.passes * 4 * work.parameters / cluster.gpu.bandwidth
@@ -89,8 +97,7 @@ def times(
     arithmetic = work.flops * (1 + work.recomputed) * work.per_device / rate
     micro_batch = (arithmetic + constants.launch) * straggle(cluster.nodes, cluster.per_node, constants)
     reduce = reduction(work.gradients, group or cluster, constants)
-    backward = BACKWARD * HIDEABLE * (micro_batch + work.collectives)
-    hidden = min(reduce * (1 - work.exposed), backward) if work.overlap else 0.0
+    hidden = can_hide(reduce, work.exposed, micro_batch + work.collectives) if work.overlap else 0.0
     return Times(
         compute=work.accumulation * micro_batch,
         tensor=work.accumulation * work.collectives,

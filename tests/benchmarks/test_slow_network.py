@@ -78,10 +78,14 @@ def turns(**changed: list[float]) -> dict[str, list[Turn]]:
 
 
 def test_figures_follow_from_the_median_of_all_turns() -> None:
-    summed, overlap = updates.rows(SETTING, turns())
+    summed, overlap = updates.rows(SETTING, turns(), lambda _: 0.75)
     assert (summed["update"], summed["compute"], summed["exposed"]) == (18.0, 10.0, 8.0)
     assert (summed["fastest"], summed["slowest"], summed["scaling"]) == (17.0, 19.0, 10 / 18) and "saved" not in summed
     assert (overlap["saved"], overlap["sent"], overlap["in_theory"]) == (5.0, 4100.0, 4000.0)
+    # A quarter of the 8 s of the sums; or 0.9 of two thirds of a micro-batch of 10/3 s, if that is less.
+    assert overlap["could_be_saved"] == pytest.approx(2.0)
+    assert updates.rows(SETTING, turns(), lambda _: 0.5)[1]["could_be_saved"] == pytest.approx(2.0)
+    assert updates.rows(SETTING, turns(), lambda _: 0.8)[1]["could_be_saved"] == pytest.approx(1.6)
     header, shown = updates.HEADER.splitlines()[0], updates.line(overlap)
     assert header.count("|") == shown.count("|") and "100 Mb/s, 5 ms" in shown and "13.00 (12.00 - 14.00)" in shown
 
@@ -98,11 +102,11 @@ def test_two_hosts_alone_take_as_long_as_the_slower_one() -> None:
 
 
 def test_ways_that_give_other_losses_are_refused() -> None:
-    updates.rows(SETTING, turns(overlap=[7.0, 6.5 * (1 + 5e-7)]))
-    updates.rows(SETTING, turns(alone=[1.0, 2.0]))  # which has a batch of its own
+    updates.rows(SETTING, turns(overlap=[7.0, 6.5 * (1 + 5e-7)]), lambda _: 0.5)
+    updates.rows(SETTING, turns(alone=[1.0, 2.0]), lambda _: 0.5)  # which has a batch of its own
     for loss in (6.5 * (1 + 2e-6), float("nan")):
         with pytest.raises(IntegrityError, match="overlap gives a loss of"):
-            updates.rows(SETTING, turns(overlap=[7.0, loss]))
+            updates.rows(SETTING, turns(overlap=[7.0, loss]), lambda _: 0.5)
 
 
 def test_a_size_of_buckets_is_part_of_the_name_of_ways_that_have_buckets() -> None:
@@ -111,7 +115,8 @@ def test_a_size_of_buckets_is_part_of_the_name_of_ways_that_have_buckets() -> No
     assert [updates.of_name(name) for name in ("overlap at 2.5 MB", "summed")] == [("overlap", 2.5), ("summed", 0)]
     measured = turns()
     measured["overlap at 2.5 MB"] = measured.pop("overlap")
-    assert updates.rows(SETTING, measured)[1]["saved"] == 5.0
+    row = updates.rows(SETTING, measured, lambda megabytes: megabytes / 10)[1]
+    assert row["saved"] == 5.0 and row["could_be_saved"] == pytest.approx(2.0)
 
 
 def test_a_wrong_way_is_one_line() -> None:
