@@ -3,7 +3,7 @@
 compute     an update of a run on each host, both at the same time, with nothing exchanged
 exposed     an update with the exchange, less compute
 saved       by overlap: an update without it, less the update
-could be    of that: all sums but the embeddings' and one bucket's, at most the backward pass of a micro-batch (bert.plan)
+could       be saved: all sums but the embeddings' and one bucket's, at most a backward pass (bert.plan.update_time)
 scaling     compute / update: the speed of N ranks over N times that of one, each with a batch of its own (weak scaling)
 """
 
@@ -136,7 +136,7 @@ def _check_losses(ways: Sequence[str], turns: Mapping[str, Sequence[Turn]]) -> N
 
 
 HEADER = """\
-| model | link | micro-batches | way | s/update (min - max) | compute | exposed | saved (could be) | scaling | MB (theory) |
+| model | link | micro-batches | way | s/update (range) | compute | exposed | saved (could) | scaling | MB (theory) |
 |---|---|---|---|---|---|---|---|---|---|
 """
 
