@@ -1,13 +1,17 @@
 """A real server of S3 on this machine (moto, in .venv-stores), and a client of its own that knows nothing of ours."""
 
 import contextlib
+import http.client
+import json
 import os
 import re
 import subprocess
+import threading
 import urllib.parse
 import urllib.request
 import xml.etree.ElementTree
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -73,3 +77,46 @@ def served(folder: Path, **environment: str) -> Iterator[Server]:
     finally:
         process.terminate()
         process.wait()
+
+
+@contextlib.contextmanager
+def as_google(server: Server) -> Iterator[dict[str, str]]:
+    """Show a server of S3 as one of Google's XML API, which has the same requests; yield the environment for it.
+
+    What differs: requests are not signed, and an object has a generation.
+    """
+
+    class Passed(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def passed(self) -> None:
+            """Answer with what the server of S3 answers."""
+            content = self.rfile.read(int(self.headers["Content-Length"] or 0))
+            ours = {"Authorization": "AWS key:signature"}
+            kept = {name: self.headers[name] for name in ("Content-Type", "Range") if self.headers[name]}
+            connection = http.client.HTTPConnection(server.address.removeprefix("http://"))
+            connection.request(self.command, self.path, content, kept | ours)
+            answer = connection.getresponse()
+            body = answer.read()
+            self.send_response(answer.status)
+            for name in ("Content-Type", "Content-Length", "Content-Range", "ETag", "Last-Modified"):
+                if answer.headers[name]:
+                    self.send_header(name, answer.headers[name])
+            self.send_header("x-goog-generation", "1")
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = passed  # noqa: N815 - names of http.server
+
+        def log_message(self, *_: object) -> None:
+            """Write nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Passed) as google:
+        threading.Thread(target=google.serve_forever, daemon=True).start()
+        try:
+            address = f"http://127.0.0.1:{google.server_port}"
+            # obstore's own way to leave out signatures, for servers of tests
+            account = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+            yield {"GOOGLE_BASE_URL": address, "GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(account)}
+        finally:
+            google.shutdown()

@@ -188,7 +188,7 @@ def _store(scheme: str, bucket: str) -> Any:
     """Return a bucket, opened with what the environment says."""
     seconds = float(os.environ.get("BERT_STORE_SECONDS") or 180)
     options: dict[str, Any] = {"retry_config": {"retry_timeout": timedelta(seconds=seconds), "max_retries": 1000}}
-    endpoints = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
+    endpoints = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL")
     plain = any(os.environ.get(name, "").startswith("http://") for name in endpoints)
     client = {"timeout": "120s", "connect_timeout": "10s"} | ({"allow_http": True} if plain else {})
     if scheme == "s3" and (config := _aws_profile()):

@@ -16,7 +16,7 @@ import pytest
 
 from bert.core import files, manifest, object_store, object_urls, outputs
 from bert.core.errors import InputError, IntegrityError, ResourceError, UsageError
-from tests.object_server import BUCKET, SERVER, Server, needs_server, served
+from tests.object_server import BUCKET, SERVER, Server, as_google, needs_server, served
 
 ROOT = Path(__file__).resolve().parents[3]
 LARGE = object_store.PIECE + 12_345
@@ -76,6 +76,25 @@ def test_a_folder_goes_to_the_store_and_comes_to_another_machine_with_the_same_b
     at_host(tmp_path / "two", monkeypatch)
     object_store.fetch(other := object_urls.local(f"s3://{BUCKET}/there/and/back/"))
     assert other != here and contents(other) == made
+
+
+def test_a_folder_goes_to_google_and_comes_back(
+    host: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with as_google(host) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        here = object_urls.local(f"gs://{BUCKET}/to/google")
+        made = contents(build(here, large=noise(LARGE), empty=b"", below__small=noise(777)))
+        object_store.send(here)
+        assert sorted(host.names("to/google/")) == sorted(f"to/google/{name}" for name in made)
+        assert host.ask("GET", "to/google/large") == made["large"]
+        at_host(tmp_path / "two", monkeypatch)
+        object_store.fetch(other := object_urls.local(f"gs://{BUCKET}/to/google"))
+        assert other != here and contents(other) == made
+        for url, words in (("gs://absent/x", "there is no bucket"), (f"gs://{BUCKET}/x", "nothing has this name")):
+            with pytest.raises(InputError, match=f"{url}: {words}"):
+                object_store.fetch(object_urls.local(url))
 
 
 def test_what_is_there_is_not_transferred_again(host: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
