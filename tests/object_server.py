@@ -106,7 +106,7 @@ def as_google(server: Server) -> Iterator[dict[str, str]]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = passed  # noqa: N815 - names of http.server
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = passed
 
         def log_message(self, *_: object) -> None:
             """Write nothing."""

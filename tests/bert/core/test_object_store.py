@@ -78,9 +78,7 @@ def test_a_folder_goes_to_the_store_and_comes_to_another_machine_with_the_same_b
     assert other != here and contents(other) == made
 
 
-def test_a_folder_goes_to_google_and_comes_back(
-    host: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_goes_to_google_and_comes_back(host: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with as_google(host) as environment:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
