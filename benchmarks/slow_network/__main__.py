@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from benchmarks import cases, invented, steps
 from benchmarks.contender import ROOT
@@ -55,6 +55,8 @@ class Options:
     """tokens of a sequence"""
     bucket_megabytes: tuple[Annotated[float, Range(0, 1e6)], ...] = (0.0,)
     """sizes of a bucket with overlap or a sharded optimizer; 0: the trainer's default"""
+    communicator: Literal["horovod", "tensorflow"] = "horovod"
+    """what sums the gradients, as --run.communicator"""
     xla: cli.Switch = False
     """compile the step with XLA"""
     updates: Annotated[int, Range(1, 10_000)] = 3
@@ -94,6 +96,7 @@ class Trainer:
         self.words += [word for name in SIZES for word in (f"--model.{name}", str(getattr(self.model, name)))]
         self.words += ["--run.device", "cpu", "--run.steps", str(updated), "--run.log_every", "1"]
         self.words += ["--run.evaluate_every", "0", "--optimizer.name", "adamw", "--optimizer.warmup_steps", "0"]
+        self.words += ["--run.communicator", options.communicator]
         self.words += ["--batch.per_device", str(options.sequences), "--precision.xla", str(options.xla).lower()]
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
         self.environment = inherited | {"PATH": f"{joined.write_ssh()}:{inherited['PATH']}", "PYTHONPATH": str(ROOT)}
