@@ -65,31 +65,29 @@ def noise(size: int) -> bytes:
     return np.random.default_rng(size).bytes(size)
 
 
+def there_and_back(scheme: str, host: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"{scheme}://{BUCKET}/{scheme}/and/back"
+    here = object_urls.local(url)
+    made = contents(build(here, large=noise(LARGE), empty=b"", below__small=noise(777)))
+    object_store.send(here)
+    assert sorted(host.names(f"{scheme}/")) == sorted(f"{scheme}/and/back/{name}" for name in made)
+    assert host.ask("GET", f"{scheme}/and/back/large") == made["large"]
+    at_host(tmp_path / "two", monkeypatch)
+    object_store.fetch(other := object_urls.local(f"{url}/"))
+    assert other != here and contents(other) == made
+
+
 def test_a_folder_goes_to_the_store_and_comes_to_another_machine_with_the_same_bytes(
     host: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = object_urls.local(f"s3://{BUCKET}/there/and/back")
-    made = contents(build(here, large=noise(LARGE), empty=b"", below__small=noise(777)))
-    object_store.send(here)
-    assert sorted(host.names("there/")) == sorted(f"there/and/back/{name}" for name in made)
-    assert host.ask("GET", "there/and/back/large") == made["large"]
-    at_host(tmp_path / "two", monkeypatch)
-    object_store.fetch(other := object_urls.local(f"s3://{BUCKET}/there/and/back/"))
-    assert other != here and contents(other) == made
+    there_and_back("s3", host, tmp_path, monkeypatch)
 
 
 def test_a_folder_goes_to_google_and_comes_back(host: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with as_google(host) as environment:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        here = object_urls.local(f"gs://{BUCKET}/to/google")
-        made = contents(build(here, large=noise(LARGE), empty=b"", below__small=noise(777)))
-        object_store.send(here)
-        assert sorted(host.names("to/google/")) == sorted(f"to/google/{name}" for name in made)
-        assert host.ask("GET", "to/google/large") == made["large"]
-        at_host(tmp_path / "two", monkeypatch)
-        object_store.fetch(other := object_urls.local(f"gs://{BUCKET}/to/google"))
-        assert other != here and contents(other) == made
+        there_and_back("gs", host, tmp_path, monkeypatch)
         for url, words in (("gs://absent/x", "there is no bucket"), (f"gs://{BUCKET}/x", "nothing has this name")):
             with pytest.raises(InputError, match=f"{url}: {words}"):
                 object_store.fetch(object_urls.local(url))

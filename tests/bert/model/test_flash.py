@@ -21,7 +21,7 @@ from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.model.triton_ir import Kernel
 from bert.recipes import RECIPES
 from bert.training import preflight
-from tests.bert.model.triton_programs import executed
+from tests.bert.model.triton_programs import executed, executed_with_other_bits
 
 B, N, T, H = 2, 3, 48, 16
 HALVES = PrecisionConfig(compute="bfloat16", xla=True)
@@ -176,12 +176,7 @@ def test_a_device_that_drops_other_weights_is_found_out(monkeypatch: pytest.Monk
     monkeypatch.setattr(triton_ir, "call", executed)
     preflight.fused_attention(config, HALVES, 32)
 
-    def without_bits(
-        kernel: Kernel, grid: Sequence[int], operands: Sequence[tf.Tensor], like: Sequence[Any], *_: int
-    ) -> list[tf.Tensor]:
-        return executed(kernel, grid, [~x if x.dtype == tf.uint8 else x for x in operands], like)
-
-    monkeypatch.setattr(triton_ir, "call", without_bits)
+    monkeypatch.setattr(triton_ir, "call", executed_with_other_bits)
     with pytest.raises(UsageError, match="gives other results than the plain one"):
         preflight.fused_attention(config, HALVES, 32)
 

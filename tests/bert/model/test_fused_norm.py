@@ -4,8 +4,6 @@ The same text is compiled for GPUs by XLA in tests/benchmarks/test_gpu_check.py.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +13,10 @@ from bert.core.config import ModelConfig
 from bert.core.errors import UsageError
 from bert.model import cost, fused_norm, triton_ir
 from bert.model.dropout import DropoutRng
-from bert.model.triton_ir import Kernel
 from bert.recipes import RECIPES
 from bert.training import preflight
 from tests.bert.model.test_flash import HALVES, SEED
-from tests.bert.model.triton_programs import executed
+from tests.bert.model.triton_programs import executed, executed_with_other_bits
 
 EPSILON = 0.01
 UNIT = {tf.float32: 1e-6, tf.bfloat16: 2**-8, tf.float16: 2**-11}
@@ -122,12 +119,7 @@ def test_a_device_that_drops_other_elements_is_found_out(monkeypatch: pytest.Mon
     monkeypatch.setattr(triton_ir, "call", executed)
     preflight.fused_norm(config, HALVES)
 
-    def without_bits(
-        kernel: Kernel, grid: Sequence[int], operands: Sequence[tf.Tensor], like: Sequence[Any], *_: int
-    ) -> list[tf.Tensor]:
-        return executed(kernel, grid, [~x if x.dtype == tf.uint8 else x for x in operands], like)
-
-    monkeypatch.setattr(triton_ir, "call", without_bits)
+    monkeypatch.setattr(triton_ir, "call", executed_with_other_bits)
     with pytest.raises(UsageError, match="gives other results than the plain one"):
         preflight.fused_norm(config, HALVES)
 

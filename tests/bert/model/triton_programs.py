@@ -83,6 +83,13 @@ def executed(
     return found
 
 
+def executed_with_other_bits(
+    kernel: Kernel, grid: Sequence[int], operands: Sequence[tf.Tensor], like: Sequence[Any], *_: int
+) -> list[tf.Tensor]:
+    """Do the same with dropout's bits inverted, as a device would that drops other elements."""
+    return executed(kernel, grid, [~x if x.dtype == tf.uint8 else x for x in operands], like)
+
+
 def _groups(pattern: str, text: str) -> Sequence[str]:
     match = re.fullmatch(pattern, text)
     assert match, text
