@@ -241,8 +241,9 @@ def until_parsed(partial: bool) -> Iterator[None]:
         return then_stop
 
     def parse_some(options: Any, argv: Sequence[str], prog: str, **_: Any) -> None:
-        takes_run = any(flag.is_run for flag in cli.flags_of(options).values())
-        cli.check(options, cli._with_run_first(argv) if takes_run else argv, prog=prog)
+        flags = cli.flags_of(options).values()
+        takes_run = any(flag.is_run for flag in flags)
+        cli.check(flags, cli._with_run_first(argv) if takes_run else argv, prog=prog)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "parse", stopping(parse_some if partial else cli.parse))

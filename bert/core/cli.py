@@ -21,7 +21,7 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -118,9 +118,9 @@ def flags_of(options: type) -> dict[str, Flag]:
     return {flag.name: flag for flag in _flags(options, None)}
 
 
-def check(options: type, argv: Sequence[str], *, prog: str) -> None:
-    """Raise UsageError if a flag in `argv` is not known or cannot have its value. Flags may be missing."""
-    _values([dataclasses.replace(flag, default=None) for flag in _flags(options, None)], argv, prog, None)
+def check(flags: Iterable[Flag], argv: Sequence[str], *, prog: str) -> None:
+    """Raise UsageError if `argv` has another flag, or a value that its flag cannot have. Flags may be missing."""
+    _values([dataclasses.replace(flag, default=None) for flag in flags], argv, prog, None)
 
 
 def registers(recipes: dict[str, Factory[T]]) -> Callable[[Factory[T]], Factory[T]]:

@@ -86,7 +86,7 @@ def given(argv: Sequence[str], options: type, *, prog: str) -> Given:
     if recipe and file.recipe not in (None, recipe[0]):
         raise UsageError(f"{path}: is for the recipe {file.recipe}, but the command names {recipe[0]}; leave one out")
     for key, value in file.values.items():
-        _check_value(path, key, value, flags, options)
+        _check_value(path, key, value, flags[aliases.PHASE.sub("", key)])
     _check_derived(file, line)
     chosen = recipe or ([file.recipe] if file.recipe else [])
     words = [word for key, value in file.values.items() for word in _words(key, value)]
@@ -111,15 +111,14 @@ def _path(argv: Sequence[str], prog: str) -> tuple[Path | None, list[str]]:
     return (Path(paths[0]) if paths else None), rest
 
 
-def _check_value(path: Path, key: str, value: Value, flags: Mapping[str, cli.Flag], options: type) -> None:
+def _check_value(path: Path, key: str, value: Value, flag: cli.Flag) -> None:
     """Raise UsageError if the flag of a key cannot have its value."""
-    flag = flags[aliases.PHASE.sub("", key)]
     for part in value if isinstance(value, list) else ():
         if part.startswith("--"):
             raise UsageError(f"{path}: {key}: {part!r} begins with --, which a value in a list cannot")
     each: list[Value] = [*value] if isinstance(value, list) and not flag.several else [value]  # one for each phase
     for one in each:
-        cli.check(options, _words(flag.name, one), prog=str(path))
+        cli.check([flag], _words(flag.name, one), prog=str(path))
 
 
 def _check_derived(file: File, line: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ def test_output_and_gradients_are_those_of_the_formula() -> None:
     dense.update = LowRankUpdate(3, "layer_0/mlp/inner", (11, 7), rank=2, alpha=6.0)
     x, upstream = random.normal(size=(5, 11)), random.normal(size=(5, 7))
     plain = dense(tf.constant(x, tf.float32)).numpy()
-    np.testing.assert_array_equal(plain, x.astype(np.float32) @ dense.weight.numpy() + 0.0)
+    np.testing.assert_allclose(plain, x @ dense.weight.numpy(), rtol=1e-5, atol=1e-6)
     dense.update.b.assign(random.normal(size=(2, 7)))
     a, b, w = (each.numpy().astype(np.float64) for each in (dense.update.a, dense.update.b, dense.weight))
     with tf.GradientTape() as tape:

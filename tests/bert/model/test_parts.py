@@ -159,7 +159,7 @@ def test_losses_and_gradients_are_those_of_the_whole_model(
         if axis_of(name) is None:
             assert all(np.array_equal(pieces[0], piece) for piece in pieces), name
         total = pieces[0] if axis_of(name) is None else joined(pieces, name)
-        np.testing.assert_allclose(total, gradient, atol=2e-6 * largest, err_msg=name)
+        np.testing.assert_allclose(total, gradient, atol=5e-6 * largest, err_msg=name)
     repeated = {name for name in names if names.count(name) > 1}
     if generator := objective.generator(config):
         second = objective.embeddings == "disentangled"  # table of words
