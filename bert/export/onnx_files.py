@@ -155,7 +155,7 @@ def write(exported: Exported, folder: Path, int8: bool) -> dict[str, Any]:
             ["MatMul"],
             per_channel=True,
             weight_type=quantization.QuantType.QInt8,
-            reduce_range=True,  # to 7 bits: two products of 8 bits overflow the 16 bits of AVX2 and AVX-512 without VNNI
+            reduce_range=True,  # to 7 bits: without VNNI the sum of two products of 8 bits overflows its 16 bits
             use_external_data_format=large,
         )
         for part in folder.glob("float32.onnx*"):
