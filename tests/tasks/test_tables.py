@@ -11,6 +11,7 @@ import pytest
 from bert.core.errors import InputError, UsageError
 from tasks import tables
 from tasks.examples import Skipped, TextExample
+from tasks.label_sets import LabelSets
 
 
 def read(
@@ -90,6 +91,15 @@ def test_many_rows_of_parquet_are_written_in_pieces(tmp_path: Path) -> None:
     assert [row for _, row in tables.rows(tmp_path / "a.parquet", ("value",))] == rows
 
 
+def test_lists_of_parquet_have_texts_after_many_that_are_empty(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    rows = [{"id": str(n), "labels": ["rare"] if n >= tables.ROWS else []} for n in range(tables.ROWS + 2)]
+    with tables.writer(tmp_path / "a.parquet") as add:
+        for row in rows:
+            add(row)
+    assert [row for _, row in tables.rows(tmp_path / "a.parquet", ("labels",))] == rows
+
+
 def test_what_a_format_cannot_hold_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     for name, value, reason in (("a.tsv", "x\ty", "a tab or a line end"), ("a.tsv", "x\ny", "a tab or a line end")):
         with pytest.raises(InputError, match=reason), tables.writer(tmp_path / name) as add:
@@ -103,6 +113,8 @@ def test_what_a_format_cannot_hold_is_refused_and_nothing_is_written(tmp_path: P
 def test_a_column_called_id_names_the_examples(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,text\nq9,hello\n")
     assert read(tmp_path / "a.csv", label=None) == [TextExample(id="q9", first="hello")]
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "id": null}\n{"text": "b", "id": 7}\n{"text": "c"}\n')
+    assert [example.id for example in read(tmp_path / "a.jsonl", label=None)] == ["0", "7", "2"]
 
 
 def test_columns_of_a_file_without_a_header_are_numbers(tmp_path: Path) -> None:
@@ -120,6 +132,33 @@ def test_only_rows_with_a_value_are_read(tmp_path: Path) -> None:
     )
     found = read(tmp_path / "a.tsv", ("sentence1", "sentence2"), "gold_label", where={"language": "fr"})
     assert [example.first for example in found] == ["C"]
+
+
+@pytest.mark.parametrize(
+    ("value", "texts"), [("1", "ac"), ("1.0", "c"), ("true", "b"), ("x y", "d"), ("", "e"), ("0.5", "f"), ("2", "")]
+)
+def test_numbers_and_booleans_are_compared_as_they_are_written(tmp_path: Path, value: str, texts: str) -> None:
+    values = ["1", "true", "1.0", '"x y"', "null", "0.5"]
+    lines = [f'{{"text": "{text}", "label": "z", "fold": {one}}}' for text, one in zip("abcdef", values, strict=True)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    assert "".join(example.first for example in read(tmp_path / "a.jsonl", where={"fold": value})) == texts
+    groups = tables.groups(tmp_path / "a.jsonl", ("text",), None, skipped=Skipped(strict=True), where={"fold": value})
+    assert "".join(group.texts[0] for group in groups) == texts
+
+
+@pytest.mark.parametrize(
+    ("row", "named"),
+    [
+        ({"id": "\ud83d", "text": "a", "label": "x"}, "id"),
+        ({"text": "a", "label": "x\ude00"}, "label"),
+        ({"text": "a", "label": "x", "labels": ["y", "\ud83d"]}, "labels"),
+    ],
+)
+def test_what_outputs_have_again_is_unicode(tmp_path: Path, row: dict[str, object], named: str) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    several = LabelSets() if "labels" in row else None
+    with pytest.raises(InputError, match=f"line 1: {named} has half a surrogate pair"):
+        read(tmp_path / "a.jsonl", several=several)
 
 
 def test_a_field_may_be_long(tmp_path: Path) -> None:
@@ -182,6 +221,7 @@ def test_a_number_is_finite(tmp_path: Path, value: str) -> None:
         ("a.csv", 'text,label\n"a,x\n', "line 2: not CSV"),
         ("a.jsonl", "[1]\n", "line 1: not a JSON object"),
         ("a.jsonl", "{\n", "line 1: not JSON"),
+        ("a.jsonl", '\n{"text": "a"}\n', "the column 'label' is missing; it has text"),
         ("a.xlsx", "", r"the name must end in \.tsv, \.csv, \.jsonl or \.parquet"),
     ],
 )
