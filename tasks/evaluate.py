@@ -47,7 +47,7 @@ class Options:
     split: Literal["train", "dev", "test"] = "dev"
     """part of the folder to score"""
     predictions: Path | None = None
-    """output of tasks.predict for the same examples"""
+    """output of tasks.predict in .jsonl for the same examples"""
     text: tuple[str, ...] | None = None
     """column of the text, or columns of the pair, if they have other names than in training"""
     label: str | None = None
