@@ -231,7 +231,7 @@ class Model:
     def choose(self, text: str | Texts, choices: Texts | Sequence[Texts]) -> Chosen | list[Chosen]:
         """Return which of several continuations of a text, or answers, is right; or for many texts."""
         alone, texts = _many("text", text)
-        lists = [_many("choices", one)[1] for one in ([choices] if alone else choices)]
+        lists = [_many("choices", one)[1] for one in ([choices] if alone else _listed("choices", choices))]
         return self._ask("choose", alone, texts, _of_length("choices", lists, len(texts)))
 
     @overload
@@ -244,7 +244,7 @@ class Model:
         A sentence is a text, which is divided at white space, or a list of its words: `tag([["New", "York"]])` is one
         of two words, `tag(["New", "York"])` are two sentences.
         """
-        return self._ask("tag", isinstance(text, str), [text] if isinstance(text, str) else list(text))
+        return self._ask("tag", isinstance(text, str), [text] if isinstance(text, str) else _listed("text", text))
 
     @overload
     def fill(self, text: str, top: int = 5) -> list[list[Word]]: ...
@@ -460,14 +460,19 @@ def _words(settings: Mapping[str, Any]) -> list[str]:
 def _many(name: str, value: Any) -> tuple[bool, list[str]]:
     """Return whether a value is one text, and the texts. name: of the argument. Raise UsageError for other values."""
     alone = isinstance(value, str)
-    try:
-        texts = [value] if alone else list(value)
-    except TypeError as error:
-        raise UsageError(f"{name} is {value!r}; give a text, or a list of texts") from error
+    texts = [value] if alone else _listed(name, value)
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise UsageError(f"{name}[{number}] is {text!r}; give a text")
     return alone, texts
+
+
+def _listed(name: str, value: Any) -> list[Any]:
+    """Return the items of a value. name: of the argument. Raise UsageError if it has none."""
+    try:
+        return list(value)
+    except TypeError as error:
+        raise UsageError(f"{name} is {value!r}; give a text, or a list of texts") from error
 
 
 def _of_length(name: str, values: list[Any], length: int) -> list[Any]:

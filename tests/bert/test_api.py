@@ -193,7 +193,14 @@ def test_what_a_model_cannot_do_is_said_with_what_it_can(tagger: api.Model) -> N
         (lambda model: model.classify(["a", "b"], ["c"]), "second has 1 entries for 2 texts"),
         (lambda model: model.answer(["a", "b"], ["c"]), "text has 1 entries for 2 texts"),
         (lambda model: model.choose(["a", "b"], [["c"]]), "choices has 1 entries for 2 texts"),
+        (lambda model: model.choose(["a"], None), "choices is None; give a text, or a list of texts"),
         (lambda model: model.fill("[MASK]", top=0), "top is 0; give 1 at least"),
+        (lambda model: model.embed("a b c", length=0), "length 0: give 3 at least"),
+        (lambda model: model.embed("a b c", length=1), "length 1: give 3 at least"),
+        (lambda model: model.embed("a b c", length=-2), "length -2: give 3 at least"),
+        (lambda model: model.tag(None), "text is None; give a text, or a list of texts"),
+        (lambda model: model.tag(["a", 7]), r"text\[1\] is 7; give a text, or a list of its words"),
+        (lambda model: model.tag([["a", 7]]), r"text\[0\] is \['a', 7\]; give a text, or a list of its words"),
     ],
 )
 def test_a_mistake_is_an_error_that_says_what_to_give(ask: Any, message: str, tagger: api.Model) -> None:
