@@ -5,7 +5,7 @@
     python -m tasks.evaluate --model RUN --input DEV.tsv --predictions predictions.jsonl
 
 RUN is the directory of a tasks.train run, or an import. The input has the layout that the model was trained on; the
-folder is the data set as it is distributed. With --predictions an output of tasks.predict is scored instead of the
+folder is the data set as it is distributed. With --predictions a .jsonl of tasks.predict is scored instead of the
 model; it must have one prediction for each example. A run without a head, of `embed` or of pretraining, is scored by
 its embeddings: with --input on pairs of texts with a score, as STS-B has them, by the correlation of cosine and score;
 with --folder on queries and documents in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), by NDCG@10,
