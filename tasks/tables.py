@@ -137,7 +137,7 @@ def _class(value: Any, label: str) -> str:
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    if not isinstance(value, str | int) or value == "":
+    if not isinstance(value, str | int) or not str(value).strip():
         raise ValueError(f"{label} is {value!r}, not the name of a class")
     return writable(str(value), label)
 

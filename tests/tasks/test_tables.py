@@ -172,6 +172,7 @@ def test_a_field_may_be_long(tmp_path: Path) -> None:
         ("a.tsv", "text\tlabel\na\tx\nb\n", "a.tsv: line 3: not as many columns as the first line", 1),
         ("a.tsv", "text\tlabel\n  \tx\n", "line 2: text is empty", 0),
         ("a.tsv", "text\tlabel\na\t\n", "line 2: label is '', not the name of a class", 0),
+        ("a.tsv", "text\tlabel\na\t \nb\tx\n", "line 2: label is ' ', not the name of a class", 1),
         ("a.jsonl", '{"text": "a", "label": 0.5}', "line 1: label is 0.5, not the name of a class", 0),
         ("a.jsonl", '{"text": "a", "label": null}', "line 1: label is None, not the name of a class", 0),
         ("a.jsonl", '{"text": 3, "label": "x"}', "line 1: text is not a text", 0),
