@@ -4,7 +4,6 @@ TSV has a header and is never quoted. CSV has a header and is quoted as RFC 4180
 """
 
 import contextlib
-import csv
 import dataclasses
 import json
 import math
@@ -245,7 +244,12 @@ def _write_tsv(path: Path) -> Iterator[Add]:
 @contextlib.contextmanager
 def _write_csv(path: Path) -> Iterator[Add]:
     with files.atomic_write(path) as stream:
-        yield _flat(csv.writer(stream, lineterminator="\n").writerow)
+        yield _flat(lambda values: stream.write(",".join(map(_quoted, values)) + "\n"))
+
+
+def _quoted(value: str) -> str:
+    """Return a value as RFC 4180 has it. Python's writer leaves a lone carriage return without quotes."""
+    return '"' + value.replace('"', '""') + '"' if re.search('[",\r\n]', value) else value
 
 
 def _flat(write: Callable[[Sequence[str]], Any]) -> Add:

@@ -82,6 +82,14 @@ def test_what_is_written_has_the_format_of_its_suffix_and_reads_back(tmp_path: P
         assert found[0] and [*found[0]] == ["id", "label", "probabilities.x", "probabilities.y", "words"]
 
 
+@pytest.mark.parametrize("value", ["a\rb", "a\nb", '"', 'a "b", c', " a ", "\r", ""])
+def test_csv_quotes_what_it_must(tmp_path: Path, value: str) -> None:
+    row = {"id": value, "label": "x", value or "y": "z"}
+    with tables.writer(tmp_path / "a.csv") as add:
+        add(row)
+    assert [row for _, row in tables.rows(tmp_path / "a.csv", ())] == [row]
+
+
 def test_many_rows_of_parquet_are_written_in_pieces(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     rows = [{"id": str(n), "value": n / 2} for n in range(2 * tables.ROWS + 3)]
