@@ -20,10 +20,10 @@ a frozen dataclass, which `train` takes too. Mistakes raise the errors of bert.c
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack, get_args, overload
 
 import numpy as np
 
@@ -197,6 +197,8 @@ class Model:
         alone, several = _many("texts", texts)
         if alone or not several:
             raise UsageError("texts is no list of texts, or empty; give a list")
+        if not isinstance(question, str):
+            raise UsageError(f"question is {question!r}; give a text")
         answer: Answer = self._ask("answer", True, [question], [several], among=True)
         return answer
 
@@ -231,7 +233,7 @@ class Model:
     def choose(self, text: str | Texts, choices: Texts | Sequence[Texts]) -> Chosen | list[Chosen]:
         """Return which of several continuations of a text, or answers, is right; or for many texts."""
         alone, texts = _many("text", text)
-        lists = [_many("choices", one)[1] for one in ([choices] if alone else choices)]
+        lists = [_many("choices", one)[1] for one in ([choices] if alone else _listed("choices", choices))]
         return self._ask("choose", alone, texts, _of_length("choices", lists, len(texts)))
 
     @overload
@@ -244,7 +246,7 @@ class Model:
         A sentence is a text, which is divided at white space, or a list of its words: `tag([["New", "York"]])` is one
         of two words, `tag(["New", "York"])` are two sentences.
         """
-        return self._ask("tag", isinstance(text, str), [text] if isinstance(text, str) else list(text))
+        return self._ask("tag", isinstance(text, str), [text] if isinstance(text, str) else _listed("text", text))
 
     @overload
     def fill(self, text: str, top: int = 5) -> list[list[Word]]: ...
@@ -264,6 +266,7 @@ class Model:
         """
         if pool == "none":
             raise UsageError('pool is "none", which gives the states of all tokens; see python -m bert.encode')
+        _check(pool=(pool, Pool))
         alone, texts = _many("text", text)
         found = self._ask("embed", False, texts, pool=pool, layer=layer, length=length)
         if alone:
@@ -395,6 +398,9 @@ def load(
     Raise InputError if it is no run directory, IntegrityError if it is damaged, UsageError if the engine cannot compute
     the model.
     """
+    _check(compute=(compute, Compute), engine=(engine, Engine), device=(device, Kind))
+    if type(batch) is not int or batch < 1:
+        raise UsageError(f"batch is {batch!r}; give a number of texts")
     chosen, settings = _device(device), Settings(compute=compute, batch=batch, engine=engine)
     opened = Run.open(object_urls.path(run))
     if opened.config.causal:
@@ -460,14 +466,25 @@ def _words(settings: Mapping[str, Any]) -> list[str]:
 def _many(name: str, value: Any) -> tuple[bool, list[str]]:
     """Return whether a value is one text, and the texts. name: of the argument. Raise UsageError for other values."""
     alone = isinstance(value, str)
-    try:
-        texts = [value] if alone else list(value)
-    except TypeError as error:
-        raise UsageError(f"{name} is {value!r}; give a text, or a list of texts") from error
+    texts = [value] if alone else _listed(name, value)
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise UsageError(f"{name}[{number}] is {text!r}; give a text")
     return alone, texts
+
+
+def _listed(name: str, value: Any) -> list[Any]:
+    """Return the items of a value. name: of the argument. Raise UsageError if it has none."""
+    if isinstance(value, Mapping | Set) or not isinstance(value, Iterable):  # the order of a set is by chance
+        raise UsageError(f"{name} is {value!r}; give a text, or a list of texts")
+    return list(value)
+
+
+def _check(**chosen: tuple[Any, Any]) -> None:
+    """Raise UsageError for a value that is none of a type's. chosen: values and their types, by their names."""
+    for name, (value, kind) in chosen.items():
+        if value not in get_args(kind):
+            raise UsageError(f"{name} is {value!r}; give one of {', '.join(get_args(kind))}")
 
 
 def _of_length(name: str, values: list[Any], length: int) -> list[Any]:

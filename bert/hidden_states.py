@@ -18,6 +18,7 @@ from bert.model.heads import pooled
 from bert.runs import Run
 from bert.text.batches import Batches, padded
 
+FEWEST = 3  # tokens of a text that is cut: [CLS], one of the text, and [SEP]
 CHUNK = 1024  # texts that are read and encoded at once
 
 
@@ -98,6 +99,8 @@ def _check(layers: tuple[int, ...], length: int | None, config: ModelConfig) -> 
     depth, positions = config.num_hidden_layers, config.max_position_embeddings
     if invalid := [layer for layer in layers if not -depth - 1 <= layer <= depth]:
         raise UsageError(f"--layers {invalid[0]}: not a layer of the model; give 0 to {depth} or -1 to {-depth - 1}")
+    if length is not None and length < FEWEST:
+        raise UsageError(f"--length {length}: give {FEWEST} at least, [CLS] and [SEP] included")
     if length and length > positions:
         raise UsageError(f"--length {length}: the model has only {positions} positions; give a smaller value")
 

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert import embedding, fill_mask, heads
-from bert.core.errors import InputError, IntegrityError
+from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.embedding import POOLS
 from bert.engines.engine import Computes
 from bert.hardware.choices import Compute, Engine
@@ -203,7 +203,7 @@ class _OfTask(Head):
         kind.seen = Seen()
         try:
             arrays = kind.encode([example], self.model.tokenizer)
-        except InputError as error:
+        except (InputError, UsageError) as error:  # the latter: a pair, of a model that reads windows of single texts
             raise RequestError(str(error)) from error
         if len(arrays["input_ids"]) > most:
             raise RequestError(f"the text has {len(arrays['input_ids'])} windows of the model; send at most {most}")

@@ -5,6 +5,7 @@ from typing import Any
 
 from bert import api
 from bert.api import Chosen, Class, Functions, Labels, Settings, Tagged
+from bert.core.errors import UsageError
 from bert.runs import Run
 from tasks import examples, inputs, model
 from tasks.examples import ChoiceExample, TextExample
@@ -27,6 +28,11 @@ class OfTask(api.Model):
         for line in predictions(self.model, self.reader, given):
             yield {name: value for name, value in line.items() if name != "id"}
         kind.seen.report("the texts", kind.length)
+
+
+def _are_texts(words: Any) -> bool:
+    """Return whether this is a list of texts."""
+    return isinstance(words, list | tuple) and all(isinstance(word, str) for word in words)
 
 
 def _texts(firsts: list[str], seconds: list[str | None]) -> Iterator[TextExample]:
@@ -83,5 +89,8 @@ class Tagging(OfTask):
         return {"tag": self._tags} | super().functions()
 
     def _tags(self, sentences: list[Any]) -> Iterator[Tagged]:
+        for number, words in enumerate(sentences):
+            if not isinstance(words, str) and not _are_texts(words):
+                raise UsageError(f"text[{number}] is {words!r}; give a text, or a list of its words")
         given = (examples.sentence(str(number), words) for number, words in enumerate(sentences))
         return (Tagged(**line) for line in self.predict(given))

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from bert.core.errors import InputError, UsageError
 from bert.heads import CLASSIFIER
 from bert.model import losses
 from bert.text.sampler import Batch
-from tasks import metrics
+from tasks import glue, metrics
 from tasks.config import TaskData
 from tasks.examples import TextExample
 from tasks.labels import Labels
@@ -29,6 +30,7 @@ class Classification(OfTexts):
         """As ExampleKind has it; classes of which one is right are scored by their F1 if `data` names them."""
         super().__init__(data, labels, ("micro_f1", "accuracy") if data.positive else names)
         self.positive = tuple(map(self._positive, data.positive))  # classes of micro_f1
+        self.one = labels.names.index(glue.POSITIVE) if glue.POSITIVE in labels.names else 1  # class of f1
 
     def _positive(self, name: str) -> int:
         if name not in self.labels.names:
@@ -64,15 +66,19 @@ class Classification(OfTexts):
         """Return the metrics of logits [n, C] for the features of the same examples or windows."""
         expected, logits = self.label_of_text(gold)[:, 0], self.of_text(gold, logits)
         predicted = logits[:, 0] if self.labels.regression else metrics.predicted_classes(logits)
-        return metrics.scores(self.metrics, expected, predicted, classes=self.positive or None)
+        return self._scores(expected, predicted)
 
     def compare(self, examples: Sequence[TextExample], lines: Sequence[dict[str, Any]]) -> metrics.Scores:
         """Return the metrics of written predictions for examples with labels."""
         expected = self.labels.numbers(examples)
         if self.labels.regression:
-            return metrics.scores(self.metrics, expected, [number(line) for line in lines])
+            return self._scores(expected, [number(line) for line in lines])
         predicted = [self.labels.index(str(line.get("label")), str(line["id"])) for line in lines]
-        return metrics.scores(self.metrics, expected, predicted, classes=self.positive or None)
+        return self._scores(expected, predicted)
+
+    def _scores(self, expected: np.ndarray, predicted: ArrayLike) -> metrics.Scores:
+        classes = self.positive or None
+        return metrics.scores(self.metrics, expected, predicted, positive=self.one, classes=classes)
 
     def predictions(
         self, examples: Sequence[TextExample], arrays: dict[str, np.ndarray], logits: np.ndarray

@@ -18,7 +18,7 @@ from typing import IO, Any, Literal, NamedTuple
 from bert.core import files
 from bert.core.errors import InputError
 from tasks import tables
-from tasks.examples import Skipped, TaggedSentence
+from tasks.examples import Skipped, TaggedSentence, writable
 
 Separator = Literal["auto", "tab", "space"]
 
@@ -123,7 +123,7 @@ def _rows(path: Path, skipped: Skipped, options: ReadOptions) -> Iterator[Tagged
         try:
             tags_read = None if tags is None else tuple(_names(tags, options.names, tag))
             yield TaggedSentence(
-                id=str(row.get(tables.ID, number)), words=tuple(_words(words, word, tags_read)), tags=tags_read
+                id=tables.identity(row, number), words=tuple(_words(words, word, tags_read)), tags=tags_read
             )
         except ValueError as error:
             skipped.add(path, line, str(error))
@@ -135,7 +135,7 @@ def _words(words: Any, column: str, tags: Sequence[str] | None) -> list[str]:
         raise ValueError(f"{column} is not a list of words")
     if tags is not None and len(tags) != len(words):
         raise ValueError(f"{len(words)} words, but {len(tags)} tags")
-    return words
+    return [writable(word, column) for word in words]
 
 
 def _names(tags: Any, names: Sequence[str], column: str) -> Iterator[str]:
@@ -146,7 +146,7 @@ def _names(tags: Any, names: Sequence[str], column: str) -> Iterator[str]:
         if type(tag) is int and 0 <= tag < len(names):
             yield names[tag]
         elif isinstance(tag, str) and tag:
-            yield tag
+            yield writable(tag, column)
         else:
             raise ValueError(f"{column} has {str(tag)[:20]!a}, which is no name and no number of one")
 

@@ -5,7 +5,7 @@
     python -m tasks.evaluate --model RUN --input DEV.tsv --predictions predictions.jsonl
 
 RUN is the directory of a tasks.train run, or an import. The input has the layout that the model was trained on; the
-folder is the data set as it is distributed. With --predictions an output of tasks.predict is scored instead of the
+folder is the data set as it is distributed. With --predictions a .jsonl of tasks.predict is scored instead of the
 model; it must have one prediction for each example. A run without a head, of `embed` or of pretraining, is scored by
 its embeddings: with --input on pairs of texts with a score, as STS-B has them, by the correlation of cosine and score;
 with --folder on queries and documents in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), by NDCG@10,
@@ -47,7 +47,7 @@ class Options:
     split: Literal["train", "dev", "test"] = "dev"
     """part of the folder to score"""
     predictions: Path | None = None
-    """output of tasks.predict for the same examples"""
+    """output of tasks.predict in .jsonl for the same examples"""
     text: tuple[str, ...] | None = None
     """column of the text, or columns of the pair, if they have other names than in training"""
     label: str | None = None

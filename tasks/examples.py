@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bert.core import files
 from bert.core.errors import InputError
 
 MAX_LISTED = 3  # reasons in a message
@@ -59,6 +60,13 @@ class TaggedSentence:
     """None where the file has no tags"""
     document: int = 0
     """number of the document in the file, from 0"""
+
+
+def writable(text: str, column: str) -> str:
+    """Return a text that outputs have again. Raise ValueError for half a surrogate pair, which no file can hold."""
+    if files.SURROGATE.search(text):
+        raise ValueError(f"{column} has half a surrogate pair")
+    return text
 
 
 def sentence(identity: str, text: str | Sequence[str]) -> TaggedSentence:

@@ -23,6 +23,7 @@ Files = dict[Split, dict[str, str]]
 
 ENTAILMENT = ("entailment", "not_entailment")
 BINARY = ("0", "1")
+POSITIVE = "1"  # class of F1, whatever the order of the logits: a run may go on with a head of another order
 NLI = ("contradiction", "entailment", "neutral")  # the order of google-research/bert
 NLI_NUMBERS = ("entailment", "neutral", "contradiction")  # the order of `datasets`, and of the papers of SNLI and MNLI
 USUAL: Files = {"train": {"": "train.tsv"}, "dev": {"": "dev.tsv"}, "test": {"": "test.tsv"}}

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from tasks.examples import writable
+
 VALUES = {"0": 0, "1": 1, "-1": -1, "0.0": 0, "1.0": 1, "-1.0": -1, "false": 0, "true": 1}
 
 
@@ -50,9 +52,9 @@ class LabelSets:
             value = _listed(value) if value.strip().startswith("[") else value.split(self.separator)
             value = [name.strip() if isinstance(name, str) else name for name in value]
             value = [] if value == [""] else value
-        if not isinstance(value, list) or not all(type(name) in (str, int) and name != "" for name in value):
+        if not isinstance(value, list) or not all(type(name) in (str, int) and str(name).strip() for name in value):
             raise ValueError(f"{self.label} is {value!r}, not a list of the names of labels; [] is none")
-        return tuple(dict.fromkeys(map(str, value)))
+        return tuple(dict.fromkeys(writable(str(name), self.label) for name in value))
 
 
 def _listed(text: str) -> Any:

@@ -77,7 +77,7 @@ class MultiLabel(OfTexts):
         predicted, probabilities = np.zeros(gold.shape, bool), np.zeros(gold.shape)
         for row, line in enumerate(lines):
             of_line = line.get("probabilities")
-            if not isinstance(line.get("labels"), list) or not isinstance(of_line, dict):
+            if not isinstance(line.get("labels"), list) or not isinstance(of_line, dict) or not _are_numbers(of_line):
                 raise InputError(
                     f"the prediction for {line.get('id')!r} has no `labels` and `probabilities`; give an output of "
                     "tasks.predict"
@@ -106,6 +106,10 @@ class MultiLabel(OfTexts):
             for row in probabilities
         ]
         return self.lines(examples, arrays, fields)
+
+
+def _are_numbers(probabilities: dict[str, Any]) -> bool:
+    return all(type(value) in (int, float) for value in probabilities.values())
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:

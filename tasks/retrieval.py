@@ -4,6 +4,8 @@
     queries.jsonl        {"_id": "q1", "text": "..."}
     qrels/SPLIT.tsv      query-id, corpus-id, score, with a header; above 0 is relevant
 
+A query can find the document of its own id, as in sentence-transformers; BEIR leaves that one out.
+
 The search is exact. Documents are encoded and compared in blocks, so only the embeddings of the queries and the nearest
 documents of each are held in memory.
 """

@@ -11,7 +11,7 @@ import numpy as np
 from bert.core import files
 from bert.core.errors import InputError
 from bert.runs import Run
-from tasks import datasets, features, inputs, metrics
+from tasks import datasets, features, inputs, metrics, tables
 from tasks.config import TaskData
 from tasks.examples import Skipped
 from tasks.kind import ExampleKind
@@ -32,6 +32,8 @@ def labelled_by(
 
 def compare(kind: ExampleKind, path: Path, predictions: Path, skipped: Skipped) -> dict[str, Any]:
     """Return the number of examples and the metrics in percent of predictions that were written to a file."""
+    if tables.kind_of(predictions) in (".csv", ".tsv", tables.PARQUET):
+        raise InputError(f"{predictions}: only predictions in .jsonl are scored; give tasks.predict such an --output")
     examples = datasets.of(kind.data).read(kind.data, path, "dev", skipped)
     gold = [(example.id, example) for example in examples]
     with files.open_text(predictions) as stream:

@@ -4,7 +4,6 @@ TSV has a header and is never quoted. CSV has a header and is quoted as RFC 4180
 """
 
 import contextlib
-import csv
 import dataclasses
 import json
 import math
@@ -17,7 +16,7 @@ from bert.core import files
 from bert.core.errors import InputError, UsageError
 from bert.core.parquet import read as read_parquet
 from tasks import sts
-from tasks.examples import Skipped, TextExample, TextGroup
+from tasks.examples import Skipped, TextExample, TextGroup, writable
 from tasks.label_sets import LabelSets
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -52,10 +51,10 @@ def read(
         if row is None:
             skipped.add(path, line, "not as many columns as the first line")
             continue
-        if any(row[column] != value for column, value in (where or {}).items()):
+        if not _has(row, where or {}):
             continue
         try:
-            example = _example(row, text, label, regression, str(number))
+            example = _example(row, text, label, regression, number)
             if several:
                 positive, unknown = several.of(row)
                 example = dataclasses.replace(example, labels=positive, unknown=unknown)
@@ -70,7 +69,7 @@ def read(
 
 
 def _example(
-    row: Mapping[str, Any], text: Sequence[str], label: str | None, regression: bool, number: str
+    row: Mapping[str, Any], text: Sequence[str], label: str | None, regression: bool, number: int
 ) -> TextExample:
     """Return the example of a row. Raise ValueError if it is malformed."""
     _check_texts(row, text)
@@ -80,7 +79,25 @@ def _example(
     elif label:
         value = _class(value, label)
     second = row[text[1]] if len(text) == 2 else None
-    return TextExample(id=str(row.get(ID, number)), first=row[text[0]], second=second, label=value)
+    return TextExample(id=identity(row, number), first=row[text[0]], second=second, label=value)
+
+
+def identity(row: Mapping[str, Any], number: int) -> str:
+    """Return the id of a row, or its number if it has none. Raise ValueError as `writable` does."""
+    value = row.get(ID)
+    return str(number) if value is None else writable(str(value), ID)
+
+
+def _has(row: Mapping[str, Any], where: Mapping[str, str]) -> bool:
+    """Return whether a row has these values. Of JSON and Parquet numbers and booleans are meant, too: 1 is also 1.0."""
+    for column, wanted in where.items():
+        value = row[column]
+        names = {_as_text(value)}
+        if isinstance(value, float) and value.is_integer():
+            names.add(str(int(value)))
+        if wanted not in names:
+            return False
+    return True
 
 
 def _check_texts(row: Mapping[str, Any], text: Sequence[str]) -> None:
@@ -103,12 +120,12 @@ def groups(
         if row is None:
             skipped.add(path, line, "not as many columns as the first line")
             continue
-        if any(row[column] != value for column, value in (where or {}).items()):
+        if not _has(row, where or {}):
             continue
         try:
             _check_texts(row, text)
             value = _number(row[score], score) if score else None
-            yield TextGroup(id=str(row.get(ID, number)), texts=tuple(row[column] for column in text), score=value)
+            yield TextGroup(id=identity(row, number), texts=tuple(row[column] for column in text), score=value)
         except ValueError as error:
             skipped.add(path, line, str(error))
 
@@ -119,9 +136,9 @@ def _class(value: Any, label: str) -> str:
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    if not isinstance(value, str | int) or value == "":
+    if not isinstance(value, str | int) or not str(value).strip():
         raise ValueError(f"{label} is {value!r}, not the name of a class")
-    return str(value)
+    return writable(str(value), label)
 
 
 def _number(value: Any, label: str) -> float:
@@ -227,7 +244,12 @@ def _write_tsv(path: Path) -> Iterator[Add]:
 @contextlib.contextmanager
 def _write_csv(path: Path) -> Iterator[Add]:
     with files.atomic_write(path) as stream:
-        yield _flat(csv.writer(stream, lineterminator="\n").writerow)
+        yield _flat(lambda values: stream.write(",".join(map(_quoted, values)) + "\n"))
+
+
+def _quoted(value: str) -> str:
+    """Return a value as RFC 4180 has it. Python's writer leaves a lone carriage return without quotes."""
+    return '"' + value.replace('"', '""') + '"' if re.search('[",\r\n]', value) else value
 
 
 def _flat(write: Callable[[Sequence[str]], Any]) -> Add:
@@ -260,9 +282,9 @@ def _write_parquet(path: Path) -> Iterator[Add]:
 
         def write() -> None:
             nonlocal table
-            batch = pyarrow.Table.from_pylist(waiting, schema=table.schema if table else None)
-            table = table or stack.enter_context(parquet.ParquetWriter(stream, batch.schema))
-            table.write_table(batch)
+            schema = table.schema if table else _with_texts(pyarrow, pyarrow.Table.from_pylist(waiting).schema)
+            table = table or stack.enter_context(parquet.ParquetWriter(stream, schema))
+            table.write_table(pyarrow.Table.from_pylist(waiting, schema=schema))
             waiting.clear()
 
         def add(row: dict[str, Any]) -> None:
@@ -273,6 +295,12 @@ def _write_parquet(path: Path) -> Iterator[Add]:
         yield add
         if waiting or table is None:
             write()
+
+
+def _with_texts(pyarrow: Any, schema: Any) -> Any:
+    """Return a schema in which lists that were all empty are lists of texts, such as the labels of later rows."""
+    empty, texts = pyarrow.list_(pyarrow.null()), pyarrow.list_(pyarrow.string())
+    return pyarrow.schema([field.with_type(texts) if field.type == empty else field for field in schema])
 
 
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
@@ -306,6 +334,7 @@ def _csv(lines: Iterator[str], path: Path, columns: Sequence[str]) -> Iterator[t
 
 
 def _jsonl(lines: Iterator[str], path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    is_first = True
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -315,8 +344,9 @@ def _jsonl(lines: Iterator[str], path: Path, columns: Sequence[str]) -> Iterator
             raise InputError(f"{path}: line {number}: not JSON ({error})") from error
         if not isinstance(row, dict):
             raise InputError(f"{path}: line {number}: not a JSON object")
-        if number == 1:
+        if is_first:
             _check(list(row), columns, path)
+            is_first = False
         yield number, row if all(name in row for name in columns) else None
 
 

@@ -25,7 +25,7 @@ from bert.training import checkpoint, fine_tuning, loop, mirror, prediction, pre
 from bert.training.communicator import Communicator
 from bert.training.distributed import connect, on_rank_zero
 from bert.training.step import Step
-from tasks import features, inputs, thresholds
+from tasks import datasets, features, inputs, labels, thresholds
 from tasks.config import TaskConfig
 from tasks.kind import Kind
 from tasks.model import entries, load, trained_labels
@@ -195,7 +195,7 @@ def with_teacher(
 
 def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communicator) -> Prepared[TaskConfig]:
     """Write the records of a task; as `fine_tune` has it."""
-    trained = trained_labels(config.init.source)
+    trained = trained_labels(config.init.source) or taught_labels(config)
     folder = on_rank_zero(lambda: features.build(config.data, tokenizer, vocab, paths.workdir(), trained), comm)
     data, kind = records.Dataset(folder, "train"), features.kind(config.data, folder)
     dev = records.Dataset(folder, "dev") if data.manifest.count("dev") > 0 else None
@@ -214,6 +214,13 @@ def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communi
     finish = tune if kind.head.several and dev is not None else None
     development = scored(kind, dev, score)
     return Prepared(config=config, kind=kind, data=data, development=development, entries=entries(kind), finish=finish)
+
+
+def taught_labels(config: TaskConfig) -> tuple[str, ...]:
+    """Return the classes of a teacher, whose order the student's are given, if it is not the usual one."""
+    names = trained_labels(config.distill.teacher) if config.distill.has_soft_labels else ()
+    usual = datasets.of(config.data).labels or labels.ordered(names, config.distill.teacher)
+    return () if names == usual else names
 
 
 def scored(kind: Kind, dev: records.Dataset | None, score: Score) -> Callable[[BatchConfig], loop.Evaluator] | None:

@@ -1,5 +1,6 @@
 """The configuration files of the other formats: checked, since our encoder supports only some variants of BERT."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from reprlib import repr as shown
@@ -96,6 +97,7 @@ def _positions(sizes: dict[str, Any], family: Family, path: Path) -> dict[str, i
 def labels(fields: dict[str, Any], classes: int, path: Path) -> list[str]:
     """Return the names of the classes of texts or tokens, by default LABEL_0, LABEL_1, ... as in transformers.
 
+    A number or a boolean is a name as JSON writes it, as in files with labels.
     fields: the configuration that was read from `path`. Raises InputError if it has another number of classes, or if
     two of them have one name.
     """
@@ -104,6 +106,8 @@ def labels(fields: dict[str, Any], classes: int, path: Path) -> list[str]:
     names = fields.get("id2label")
     if names is None and fields.get("num_labels", classes) == classes:
         return [f"LABEL_{number}" for number in range(classes)]
+    if isinstance(names, dict):
+        names = {key: json.dumps(name) if isinstance(name, int) else name for key, name in names.items()}
     if not is_complete(names, classes):
         key = "num_labels" if names is None else "id2label"
         raise InputError(f"{path}: the classifier has {classes} classes, {key} does not; use the model's original file")

@@ -51,6 +51,7 @@ from bert.core.ranges import Range
 from bert.hardware.choices import Compute, Kind
 
 if TYPE_CHECKING:
+    from bert.export.onnx_files import Exported
     from bert.export.texts import Reader
     from bert.export.trained import Trained
 
@@ -157,6 +158,7 @@ def export_onnx(options: Options) -> Path:
         parameters["embedding"] = asdict(exported.embedding)
     if exported.kind == heads.CHOICE.name:  # whose inputs had other axes
         parameters["axes"] = onnx_graph.axes(exported.kind)
+    parameters |= _thresholds(exported)
     outputs.build(
         folder, stage=STAGE, parameters=parameters, inputs=_inputs(options.run, exported.run.checkpoint), make=make
     )
@@ -177,7 +179,7 @@ def export_openvino(options: Options) -> Path:
         raise InputError(f"{error.name} is not installed; run: make setup") from error
     exported = onnx_files.load(options.run, "float32", OPSET)
     inputs, narrowed = _inputs(options.run, exported.run.checkpoint), None
-    parameters: dict[str, Any] = {"format": options.format, "int8": options.int8}
+    parameters: dict[str, Any] = {"format": options.format, "int8": options.int8} | _thresholds(exported)
     if options.calibration is not None:
         quantizing.check(exported, options.score)
         most = (MAX_LOSS if options.max_loss is None else options.max_loss) if options.score else None
@@ -191,6 +193,11 @@ def export_openvino(options: Options) -> Path:
 
     outputs.build(options.output, stage=STAGE, parameters=parameters, inputs=inputs, make=make)
     return options.output
+
+
+def _thresholds(exported: Exported) -> dict[str, Any]:
+    """Return what model.json says of thresholds, so that other ones make another export; none of other heads."""
+    return {"thresholds": exported.thresholds} if exported.thresholds else {}
 
 
 def export(options: Options) -> Path:

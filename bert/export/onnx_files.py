@@ -54,6 +54,8 @@ class Exported:
     """how the embedding of a text is made of the states of an encoder alone"""
     compute: Compute
     run: Run
+    thresholds: tuple[float, ...]
+    """probability from which each label is given, if there can be several"""
     module: "Module"
     """the same in TensorFlow"""
 
@@ -133,6 +135,7 @@ def load(run: Path, compute: Compute, opset: int) -> Exported:
         embedding=made,
         compute=compute,
         run=opened,
+        thresholds=opened.thresholds(),
         module=module,
     )
 
@@ -252,7 +255,7 @@ def description(exported: Exported, compute: str) -> dict[str, Any]:
         "labels": list(head.labels) if head else [],
         "regression": bool(head and head.regression),
         "embedding": dataclasses.asdict(exported.embedding) if exported.embedding else None,
-        "thresholds": list(exported.run.thresholds()),
+        "thresholds": list(exported.thresholds),
         "longest": exported.config.max_position_embeddings,
         "compute": compute,
         "opset": exported.model.opset_import[0].version,

@@ -32,7 +32,8 @@ class WordPiece:
         self._sizes = [len(token.removeprefix("##")) for token in vocab]
         self._longest = max(map(len, vocab))
         self._unknown = (self._ids["[UNK]"],)
-        self._words = _Cache(lambda word: array("i", self.split(word) or self._unknown).tobytes())
+        words = rules.longest_word  # longer ones are [UNK]; kept, each could be as long as a text
+        self._words = _Cache(lambda word: array("i", self.split(word) or self._unknown).tobytes(), words)
         self._tokens = _Cache(self._encoded, LONGEST_CACHED)
         self._located = _Cache(self._with_offsets, LONGEST_CACHED)
 

@@ -188,17 +188,45 @@ def test_what_a_model_cannot_do_is_said_with_what_it_can(tagger: api.Model) -> N
     [
         (lambda model: model.embed(None), "text is None; give a text, or a list of texts"),
         (lambda model: model.embed(["a", 7]), r"text\[1\] is 7; give a text"),
+        (lambda model: model.embed({"text": "a"}), r"text is \{'text': 'a'\}; give a text, or a list of texts"),
+        (lambda model: model.embed({"a"}), r"text is \{'a'\}; give a text, or a list of texts"),
+        (lambda model: model.embed("a", pool="sum"), "pool is 'sum'; give one of auto, mean, cls, max, none"),
+        (lambda model: model.answer_among(["a"], ["b"]), r"question is \['a'\]; give a text"),
         (lambda model: model.embed("a", layer=9), "not a layer of the model"),
         (lambda model: model.embed("a", pool="none"), "the states of all tokens"),
         (lambda model: model.classify(["a", "b"], ["c"]), "second has 1 entries for 2 texts"),
         (lambda model: model.answer(["a", "b"], ["c"]), "text has 1 entries for 2 texts"),
         (lambda model: model.choose(["a", "b"], [["c"]]), "choices has 1 entries for 2 texts"),
+        (lambda model: model.choose(["a"], None), "choices is None; give a text, or a list of texts"),
         (lambda model: model.fill("[MASK]", top=0), "top is 0; give 1 at least"),
+        (lambda model: model.embed("a b c", length=0), "length 0: give 3 at least"),
+        (lambda model: model.embed("a b c", length=1), "length 1: give 3 at least"),
+        (lambda model: model.embed("a b c", length=-2), "length -2: give 3 at least"),
+        (lambda model: model.tag(None), "text is None; give a text, or a list of texts"),
+        (lambda model: model.tag(["a", 7]), r"text\[1\] is 7; give a text, or a list of its words"),
+        (lambda model: model.tag([["a", 7]]), r"text\[0\] is \['a', 7\]; give a text, or a list of its words"),
     ],
 )
 def test_a_mistake_is_an_error_that_says_what_to_give(ask: Any, message: str, tagger: api.Model) -> None:
     with pytest.raises(UsageError, match=message):
         ask(tagger)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"engine": "onnx"}, "engine is 'onnx'; give one of .*openvino"),
+        ({"compute": "fp16"}, "compute is 'fp16'; give one of float32"),
+        ({"device": "cuda"}, "device is 'cuda'; give one of "),
+        ({"batch": 0}, "batch is 0; give a number of texts"),
+        ({"batch": "8"}, "batch is '8'; give a number of texts"),
+    ],
+)
+def test_a_model_is_not_loaded_in_another_way_than_it_is_asked_for(
+    settings: dict[str, Any], message: str, folders: dict[str, Path]
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        bert.load(folders["tag"], **settings)
 
 
 def test_what_is_no_text_to_tag_is_refused(tagger: api.Model) -> None:

@@ -193,6 +193,7 @@ def _numbers(found: Any) -> list[float]:
         ("tag", Sentence(words=["a"] * 999), r"\d+ windows of the model; send at most 5"),
         ("tag", Sentence(text=" \n"), "no words"),
         ("tag", Sentence(words=["a", " "]), "an empty one"),
+        ("label", Text(text="a", second="b"), "is a pair, and windows are for single texts"),
         ("choose", Choices(text="a", choices=["b"]), "1 choices, but the model has 3"),
         ("choose", Choices(text="a", choices=[]), "0 choices, but the model has 3"),
         ("fill", Masked(text="a river"), r"no \[MASK\]"),

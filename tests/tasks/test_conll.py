@@ -164,6 +164,9 @@ def test_rows_of_tokens_and_tags_are_sentences(tmp_path: Path) -> None:
     skipped = Skipped()
     assert [sentence.tags for sentence in read(path, skipped, word="words", tag="pos")] == [("X", "Y")]
     assert skipped.reasons == [f"{path}: line 2: 1 words, but 2 tags"]
+    path.write_text('{"tokens": ["a", "\\ud83d"], "ner_tags": ["O", "O"]}\n')
+    with pytest.raises(InputError, match="line 1: tokens has half a surrogate pair"):
+        read(path, tags=False)
 
 
 def test_a_file_of_words_is_read_without_tags(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A teacher's classes, labels, tags and choices are learnt by a smaller model; a wrong teacher is refused."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tasks.datasets import kind
 from tasks.labels import Labels
 from tests.bert.test_distillation import divergence, sigmoid, softmax
 from tests.tasks.test_train_predict import FILES, classifier, fine_tune, folder, workdir  # noqa: F401 fixtures
-from tests.training import checkpoints, measured, same_bits, weights
+from tests.training import checkpoints, measured, same_bits, sign, weights
 
 T = 1.5
 SMALL = ["--model.hidden_size", "20", "--model.num_attention_heads", "5"]
@@ -92,6 +93,20 @@ def test_a_teacher_of_another_task_is_refused(folder: Path, tmp_path: Path) -> N
     with pytest.raises(UsageError, match="needs classes"):
         train.main([*command.split(), "--distill.teacher", str(teacher), "--run.directory", f"{tmp_path}/none"])
     assert not (tmp_path / "none").exists()
+
+
+def test_a_new_head_has_its_classes_in_the_order_of_the_teacher(folder: Path, tmp_path: Path) -> None:  # noqa: F811
+    """As of an import: those of MNLI have other orders than GLUE's files."""
+    teacher = shutil.copytree(classifier(folder), tmp_path / "teacher")
+    settings = json.loads((teacher / "config.json").read_text())
+    assert settings["id2label"] == {"0": "animal", "1": "fruit"}
+    (teacher / "config.json").write_text(json.dumps(settings | {"id2label": {"0": "fruit", "1": "animal"}}))
+    sign(teacher)
+    run = taught(folder, teacher, tmp_path / "run", "--run.steps", "2", "--length.evaluations", "0")
+    assert json.loads((run / "config.json").read_text())["id2label"] == {"0": "fruit", "1": "animal"}
+    start = ("--init.checkpoint", str(classifier(folder)))
+    with pytest.raises(UsageError, match="has classifier fruit, animal, but the data are for classifier animal, fruit"):
+        fine_tune(folder, "classify", tmp_path / "other", "--distill.teacher", str(teacher), *start)
 
 
 def test_soft_labels_of_each_kind_have_the_weights_of_its_labels() -> None:

@@ -12,6 +12,10 @@ from hypothesis import strategies as st
 
 from bert.core.errors import InputError, IntegrityError, UsageError
 from tasks import metrics
+from tasks.classification import Classification
+from tasks.config import TaskData
+from tasks.examples import TextExample
+from tasks.labels import Labels
 
 CASES = 10_000  # of classes, and of numbers
 ALL = ("accuracy", "f1", "micro_f1", "macro_f1", "matthews", "pearson", "spearman")
@@ -150,6 +154,21 @@ def test_an_undefined_score_is_zero_and_said(gold: list[int], predicted: list[in
     assert set(scores.undefined) == undefined
     assert all(scores.values[name] == 0 for name in undefined)
     assert scores.note().count("undefined") == len(undefined) and "\n" not in scores.note()
+
+
+@pytest.mark.parametrize("names", [("0", "1"), ("1", "0")])
+def test_f1_of_glue_is_that_of_paraphrases_whatever_the_order_of_the_logits(names: tuple[str, ...]) -> None:
+    """Three of four pairs are paraphrases; all but the last are called so: 2 of 3 both ways."""
+    kind = Classification(TaskData(task="mrpc"), Labels(names=names), ("f1", "accuracy"))
+    gold, predicted = ([names.index(one) for one in row] for row in ("1101", "1110"))
+    logits = np.eye(2)[predicted]
+    assert kind.scores(logits, {"label": np.array(gold)[:, None]}).values == {
+        "f1": pytest.approx(200 / 3),
+        "accuracy": 50,
+    }
+    examples = [TextExample(id=str(n), first="a", second="b", label=one) for n, one in enumerate("1101")]
+    lines = [{"id": str(n), "label": one} for n, one in enumerate("1110")]
+    assert kind.compare(examples, lines).values == {"f1": pytest.approx(200 / 3), "accuracy": 50}
 
 
 def test_the_note_names_the_class_that_all_predictions_are() -> None:

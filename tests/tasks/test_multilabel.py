@@ -134,6 +134,20 @@ def test_long_texts_are_read_whole_on_request(
     assert written == pytest.approx({name: value for name, value in scored.items() if name != "windows"}, abs=1e-4)
 
 
+def test_what_is_no_file_of_predictions_is_one_line(run: Path, folder: Path, tmp_path: Path) -> None:
+    kind = load(run).kind
+    line = {"id": "0", "labels": [], "probabilities": dict.fromkeys(LABELS, 0.5)}
+    (tmp_path / "one.csv").write_text("text,animal,fruit,stone\nant,1,0,0\n")
+    for wrong in (None, "0.5", True):
+        line["probabilities"] = dict.fromkeys(LABELS, wrong)
+        (tmp_path / "out.jsonl").write_text(json.dumps(line) + "\n")
+        with pytest.raises(InputError, match="the prediction for '0' has no `labels` and `probabilities`"):
+            scoring.compare(kind, tmp_path / "one.csv", tmp_path / "out.jsonl", Skipped())
+    for name in ("out.csv", "out.tsv", "out.parquet"):
+        with pytest.raises(InputError, match=r"only predictions in \.jsonl are scored"):
+            scoring.compare(kind, folder / "dev.csv", tmp_path / name, Skipped())
+
+
 def test_a_run_that_reads_windows_is_scored_by_them(folder: Path, tmp_path: Path, capfd: Any) -> None:
     windows = ["--data.windows", "max", "--data.stride", "4", "--data.dev", str(folder / "dev.csv")]
     made = fine_tune(folder, tmp_path / "run", *windows, "--run.steps", "40", "--run.evaluate_every", "20")

@@ -11,6 +11,7 @@ import pytest
 from bert.core.errors import InputError, UsageError
 from tasks import tables
 from tasks.examples import Skipped, TextExample
+from tasks.label_sets import LabelSets
 
 
 def read(
@@ -81,6 +82,14 @@ def test_what_is_written_has_the_format_of_its_suffix_and_reads_back(tmp_path: P
         assert found[0] and [*found[0]] == ["id", "label", "probabilities.x", "probabilities.y", "words"]
 
 
+@pytest.mark.parametrize("value", ["a\rb", "a\nb", '"', 'a "b", c', " a ", "\r", ""])
+def test_csv_quotes_what_it_must(tmp_path: Path, value: str) -> None:
+    row = {"id": value, "label": "x", value or "y": "z"}
+    with tables.writer(tmp_path / "a.csv") as add:
+        add(row)
+    assert [row for _, row in tables.rows(tmp_path / "a.csv", ())] == [row]
+
+
 def test_many_rows_of_parquet_are_written_in_pieces(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     rows = [{"id": str(n), "value": n / 2} for n in range(2 * tables.ROWS + 3)]
@@ -88,6 +97,15 @@ def test_many_rows_of_parquet_are_written_in_pieces(tmp_path: Path) -> None:
         for row in rows:
             add(row)
     assert [row for _, row in tables.rows(tmp_path / "a.parquet", ("value",))] == rows
+
+
+def test_lists_of_parquet_have_texts_after_many_that_are_empty(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    rows = [{"id": str(n), "labels": ["rare"] if n >= tables.ROWS else []} for n in range(tables.ROWS + 2)]
+    with tables.writer(tmp_path / "a.parquet") as add:
+        for row in rows:
+            add(row)
+    assert [row for _, row in tables.rows(tmp_path / "a.parquet", ("labels",))] == rows
 
 
 def test_what_a_format_cannot_hold_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
@@ -103,6 +121,8 @@ def test_what_a_format_cannot_hold_is_refused_and_nothing_is_written(tmp_path: P
 def test_a_column_called_id_names_the_examples(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,text\nq9,hello\n")
     assert read(tmp_path / "a.csv", label=None) == [TextExample(id="q9", first="hello")]
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "id": null}\n{"text": "b", "id": 7}\n{"text": "c"}\n')
+    assert [example.id for example in read(tmp_path / "a.jsonl", label=None)] == ["0", "7", "2"]
 
 
 def test_columns_of_a_file_without_a_header_are_numbers(tmp_path: Path) -> None:
@@ -122,6 +142,33 @@ def test_only_rows_with_a_value_are_read(tmp_path: Path) -> None:
     assert [example.first for example in found] == ["C"]
 
 
+@pytest.mark.parametrize(
+    ("value", "texts"), [("1", "ac"), ("1.0", "c"), ("true", "b"), ("x y", "d"), ("", "e"), ("0.5", "f"), ("2", "")]
+)
+def test_numbers_and_booleans_are_compared_as_they_are_written(tmp_path: Path, value: str, texts: str) -> None:
+    values = ["1", "true", "1.0", '"x y"', "null", "0.5"]
+    lines = [f'{{"text": "{text}", "label": "z", "fold": {one}}}' for text, one in zip("abcdef", values, strict=True)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    assert "".join(example.first for example in read(tmp_path / "a.jsonl", where={"fold": value})) == texts
+    groups = tables.groups(tmp_path / "a.jsonl", ("text",), None, skipped=Skipped(strict=True), where={"fold": value})
+    assert "".join(group.texts[0] for group in groups) == texts
+
+
+@pytest.mark.parametrize(
+    ("row", "named"),
+    [
+        ({"id": "\ud83d", "text": "a", "label": "x"}, "id"),
+        ({"text": "a", "label": "x\ude00"}, "label"),
+        ({"text": "a", "label": "x", "labels": ["y", "\ud83d"]}, "labels"),
+    ],
+)
+def test_what_outputs_have_again_is_unicode(tmp_path: Path, row: dict[str, object], named: str) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    several = LabelSets() if "labels" in row else None
+    with pytest.raises(InputError, match=f"line 1: {named} has half a surrogate pair"):
+        read(tmp_path / "a.jsonl", several=several)
+
+
 def test_a_field_may_be_long(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text,label\n" + "word " * 100_000 + ",x\n")
     assert len(read(tmp_path / "a.csv")[0].first) == 500_000
@@ -133,6 +180,7 @@ def test_a_field_may_be_long(tmp_path: Path) -> None:
         ("a.tsv", "text\tlabel\na\tx\nb\n", "a.tsv: line 3: not as many columns as the first line", 1),
         ("a.tsv", "text\tlabel\n  \tx\n", "line 2: text is empty", 0),
         ("a.tsv", "text\tlabel\na\t\n", "line 2: label is '', not the name of a class", 0),
+        ("a.tsv", "text\tlabel\na\t \nb\tx\n", "line 2: label is ' ', not the name of a class", 1),
         ("a.jsonl", '{"text": "a", "label": 0.5}', "line 1: label is 0.5, not the name of a class", 0),
         ("a.jsonl", '{"text": "a", "label": null}', "line 1: label is None, not the name of a class", 0),
         ("a.jsonl", '{"text": 3, "label": "x"}', "line 1: text is not a text", 0),
@@ -182,6 +230,7 @@ def test_a_number_is_finite(tmp_path: Path, value: str) -> None:
         ("a.csv", 'text,label\n"a,x\n', "line 2: not CSV"),
         ("a.jsonl", "[1]\n", "line 1: not a JSON object"),
         ("a.jsonl", "{\n", "line 1: not JSON"),
+        ("a.jsonl", '\n{"text": "a"}\n', "the column 'label' is missing; it has text"),
         ("a.xlsx", "", r"the name must end in \.tsv, \.csv, \.jsonl or \.parquet"),
     ],
 )

@@ -14,6 +14,8 @@ from bert.convert import __main__ as convert
 from bert.core.errors import InputError, UsageError
 from bert.labels import Head
 from bert.training import checkpoint
+from tasks import tables
+from tasks.examples import Skipped
 from tests.bert.convert.folders import SMALL, Choices, Sequences, Words, a_run
 from tests.training import same_bits, sign, weights
 
@@ -75,6 +77,21 @@ def test_names_of_classes_are_kept_both_ways(theirs: Path, tmp_path: Path) -> No
     assert facts["id2label"] == {"0": "yes", "1": "perhaps", "2": "no"}
     card = (tmp_path / "again/README.md").read_text()
     assert "pipeline_tag: text-classification" in card and "| classes | yes, perhaps, no |" in card
+
+
+@pytest.mark.parametrize(
+    ("given", "names"), [([2, 0, 1], ["2", "0", "1"]), ([True, False, "x"], ["true", "false", "x"])]
+)
+def test_names_that_are_numbers_or_booleans_are_those_that_files_with_labels_have(
+    given: list[Any], names: list[str], theirs: Path
+) -> None:
+    edit(theirs, id2label={str(number): one for number, one in enumerate(given)})
+    head = labels.read(came_in(theirs))
+    assert head.labels == tuple(names)
+    path = theirs.with_name("rows.jsonl")
+    path.write_text("".join(json.dumps({"text": "a", "label": one}) + "\n" for one in given))
+    read = tables.read(path, ("text",), "label", regression=False, skipped=Skipped(strict=True))
+    assert tuple(example.label for example in read) == head.labels
 
 
 def test_the_classifier_of_a_google_checkpoint_comes_in(theirs: Path, tmp_path: Path) -> None:

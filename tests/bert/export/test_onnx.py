@@ -13,13 +13,15 @@ import pytest
 import tensorflow as tf
 import tokenizers
 
-from bert.core import files
+from bert import thresholds
+from bert.core import files, manifest
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.export import __main__ as export
 from bert.labels import Head
 from bert.model.encoder import variables
 from bert.runs import Run
+from bert.thresholds import Tuned
 from bert.training import checkpoint
 from tests.bert.export.served import VOCAB
 from tests.bert.model.test_encoder import NEO
@@ -170,6 +172,27 @@ def test_the_folder_alone_reads_texts_as_the_run_does(segments: int, tmp_path: P
             arrays[:, number, : len(row.ids)] = row.ids, np.ones_like(row.ids), row.segments * (segments > 1)
         np.testing.assert_allclose(logits, model.module.logits(*arrays)[0], atol=1e-5)
         assert len(logits) == len(batch) and logits.std(axis=0).min() > 0.01
+
+
+@pytest.mark.parametrize("form", ["onnx", "openvino"])
+def test_thresholds_that_are_tuned_again_are_exported_again(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(form)
+    monkeypatch.setitem(HEADS, "labels", ("multilabel", Head(kind="multilabel", labels=("toxic", "rude"))))
+    run = a_run(tmp_path / "run", "labels")
+    weights = manifest.content_hash(run / "checkpoints" / checkpoint.name_of(3))
+
+    def told() -> list[float]:
+        folder = exported(run, tmp_path / "served", form=form)
+        found: list[float] = json.loads((folder / "model.json").read_text())["thresholds"]
+        return found
+
+    assert told() == [0.5, 0.5]
+    for chosen in ({"toxic": 0.25, "rude": 0.75}, {"toxic": 0.125, "rude": 0.75}):
+        tuned = Tuned(thresholds=chosen, f1={}, examples=1, dataset="dev", dataset_sha256="", weights=weights)
+        thresholds.write(run, tuned)
+        assert told() == [*chosen.values()]
 
 
 def test_a_model_of_no_family_has_no_config_for_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -154,6 +154,16 @@ def test_words_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.Mon
     assert max(map(len, (ours._words, ours._tokens, ours._located))) <= 7
 
 
+@pytest.mark.parametrize("offsets", [False, True])
+def test_words_that_no_token_covers_for_their_length_are_not_kept(offsets: bool) -> None:
+    ours = WordPiece([*SPECIAL, "a", "##a"], Rules(lower_case=True, longest_word=200))
+    texts = ["a" * length for length in (3, 200, 201, 5_000)]
+    for one in texts:
+        (ours.encode_with_offsets if offsets else ours.encode)([one])
+    caches = [value for value in vars(ours).values() if isinstance(value, dict) and value.keys() & set(texts)]
+    assert caches and max(len(key) for cache in caches for key in cache) == 200
+
+
 def test_a_word_of_more_characters_than_the_rules_allow_is_unknown() -> None:
     vocab = [*SPECIAL, "x", "##x", "\xe9", "##\xe9"]
     ours = WordPiece(vocab, Rules(strip_accents=False, longest_word=9))
