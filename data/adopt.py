@@ -201,7 +201,7 @@ def sources(options: Options) -> list[Path]:
     paths: list[Path] = []
     for path in options.source:
         if path.is_dir():
-            inside = sorted(file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
+            inside = sorted(file for file in files.below(path) if file.name.endswith(SUFFIXES))
             if not inside:
                 raise InputError(
                     f"{path}: has no file that ends in {', '.join(SUFFIXES[:3])}; give the files themselves"

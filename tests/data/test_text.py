@@ -249,6 +249,37 @@ def test_a_long_array_of_json_is_read_an_element_at_a_time(tmp_path, stage, read
     assert code == 3 and "cut.json: element 6 is not JSON" in said[-1]
 
 
+def test_what_follows_an_array_of_json_is_an_error(tmp_path, stage):
+    """Two arrays in a file are not JSON, and the second one must not be lost."""
+    for number, rest in enumerate(('[{"text": "b"}]', "]", "x")):
+        path = written_as(tmp_path, f"{number}.json", f'[{{"text": "a"}}]\n {rest}\n'.encode())
+        code, said = stage("text", "--source", path, "--output", tmp_path / "out")
+        assert code == 3 and f"{path}: text behind the array" in said[-1] and not (tmp_path / "out").exists()
+    path = written_as(tmp_path, "ends.json", b'[{"text": "a"}]' + b" \n" * 200)
+    assert stage("text", "--source", path, "--output", tmp_path / "out")[0] == 0
+
+
+def test_folders_behind_links_are_read_and_a_circle_of_them_ends(tmp_path, stage, read):
+    source, elsewhere = tmp_path / "in", tmp_path / "disk" / "more"
+    for folder in (source / "sub", elsewhere / "deep"):
+        folder.mkdir(parents=True)
+    for folder in (source, source / "sub", elsewhere, elsewhere / "deep"):
+        (folder / "a.txt").write_text(f"The river {folder.name} floods.")
+    (source / "linked").symlink_to(elsewhere)
+    (source / "file.txt").symlink_to(elsewhere / "a.txt")
+    (source / "sub" / "up").symlink_to(source)
+    (elsewhere / "deep" / "back").symlink_to(source)
+    (source / "nowhere.txt").symlink_to(tmp_path / "gone")
+    (source / "itself").symlink_to(source / "itself")
+    command = ("text", "--source", source, "--output", tmp_path / "out")
+    assert stage(*command)[0] == 0
+    names = ["a.txt", "file.txt", "linked/a.txt", "linked/deep/a.txt", "sub/a.txt"]
+    assert [document["id"] for document in read(tmp_path / "out")] == [f"text:in/{name}" for name in names]
+    assert any("up to date" in line for line in stage(*command)[1])
+    (elsewhere / "deep" / "a.txt").write_text("Another river floods.")  # it is an input as well
+    assert stage(*command)[0] == 0 and "Another river floods." in [text["text"] for text in read(tmp_path / "out")]
+
+
 def test_a_document_is_a_file_a_line_or_what_blank_lines_separate(tmp_path, stage, read):
     blocks = ["One river.\nTwo rivers.", "Three of them.\nAnd four.", "Five!\nSix?", "Seven.\nEight.", "Nine.\nTen."]
     path = written_as(tmp_path, "corpus.txt", ("\n\n".join(blocks) + "\n \n").encode())
