@@ -19,7 +19,7 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from bert.core import cli, files, outputs
 from bert.core.errors import InputError
@@ -114,6 +114,9 @@ class AdoptStage(tasks.Stage[FileTask]):
 
     def __init__(self, options: Options, sources: Sequence[Path]) -> None:
         self.options, self.sources = options, sources
+
+    def parameters(self) -> dict[str, Any]:
+        return super().parameters() | vocabulary.rules_parameter(self.options.vocab)
 
     def inputs(self) -> list[Path]:
         return [*self.sources, self.options.vocab]

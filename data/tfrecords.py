@@ -293,7 +293,8 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
 
     def parameters(self) -> dict[str, Any]:
         no_effect = ["dupe_factor"] if self.options.kind == "documents" else []
-        return tasks.parameters(self.options, no_effect, newer=NEWER)
+        parameters = tasks.parameters(self.options, no_effect, newer=NEWER)
+        return parameters | vocabulary.rules_parameter(self.options.vocab)
 
     def tasks(self, work: Work) -> list[ShardTask]:
         """Check the vocabulary and copy it. Return one task for each shard."""

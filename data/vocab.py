@@ -282,7 +282,8 @@ def main(argv: list[str]) -> None:
     outputs.build(
         options.output,
         stage="vocab",
-        parameters=tasks.parameters(options, newer=NEWER),
+        parameters=tasks.parameters(options, newer=NEWER)
+        | (vocabulary.rules_parameter(options.vocab) if options.vocab else {}),
         inputs=tasks.inputs(options),
         make=lambda partial: make(options, sources, partial),
     )

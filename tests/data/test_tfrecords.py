@@ -86,6 +86,27 @@ def test_workers_do_not_change_a_byte_and_the_seed_does(tmp_path, stage, source,
     assert len(shards) == 4 and all(one[name] != other[name] for name in shards)
 
 
+@pytest.mark.parametrize("stage_name", ["tfrecords", "vocab", "words"])
+def test_other_rules_beside_a_vocabulary_make_the_output_anew(stage_name, tmp_path, stage, folder, vocab):
+    """The words of a text depend on them, although the vocabulary is the same."""
+    texts = [document(number) | {"sentences": [*document(number)["sentences"], "zz"]} for number in range(5)]
+    source = folder("s", "shards", {"train-00000-of-00001.jsonl": texts})
+    more = ("--minimum", 1) if stage_name == "words" else ()
+    more = more if stage_name == "vocab" else (*more, "--source", source)
+    command = (stage_name, "--vocab", vocab, "--output", tmp_path / "out", *more)
+    path, made = vocab.parent / "tokenizer_config.json", []
+    for rules in (None, {"strip_accents": True}, {"strip_accents": False}, {"strip_accents": False}):
+        if rules:
+            path.write_text(json.dumps({"do_lower_case": True, "max_input_chars_per_word": 200} | rules))
+        code, lines = stage(*command)
+        assert code == 0
+        made.append(not any("up to date" in line for line in lines))
+    assert made == [True, False, True, False]  # those of the second try are the usual ones
+    if stage_name != "words":
+        written = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
+        assert written["strip_accents"] is False
+
+
 def test_copies_of_a_text_have_other_masks(tmp_path, stage, folder, vocab, monkeypatch):
     monkeypatch.setattr(tfrecords, "ROW_BATCH", 1)  # a batch of rows has random numbers of its own, too
     words = [WORDS[17 * n :][:15] for n in range(5)]
