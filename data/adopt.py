@@ -128,7 +128,7 @@ class AdoptStage(tasks.Stage[FileTask]):
         vocabulary.copy(self.options.vocab, work.output)
         self.shape = _shape_of(self.sources[0])
         special = {token: vocab.index(token) for token in SPECIAL}
-        expected = RecordFormat(instances.feature_spec(self.shape), len(vocab), special)
+        expected = RecordFormat(instances.feature_spec(self.shape), len(vocab), special, may_lack_predictions=True)
         heldout = self.options.heldout_files
         counts = {"train": len(self.sources) - heldout, "heldout": heldout}
         names = [f"{split}-{n:05d}-of-{count:05d}.tfrecord" for split, count in counts.items() for n in range(count)]
@@ -149,6 +149,8 @@ class AdoptStage(tasks.Stage[FileTask]):
         for task, result in zip(tasks, results, strict=True):
             if not result.get("instances"):
                 raise InputError(f"{task.source}: has no records; leave it out")
+            if not result.get("predictions"):
+                raise InputError(f"{task.source}: no prediction in its records; give records of pretraining")
         counts = {split: parts.total(of_split) for split, of_split in parts.by_split(tasks, results).items()}
         total = parts.total(counts.values())
         print(
