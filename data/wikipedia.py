@@ -105,6 +105,8 @@ def _variant(match: re.Match[str]) -> str:
 
 
 def _is_debris(line: str) -> bool:
+    if line[0] == "!" and not _is_short(line) and SENTENCE_END.search(line):
+        return False  # "!Kung is a language.", and no row of names of a table
     return line.startswith(DEBRIS_STARTS) or any(mark in line for mark in DEBRIS)
 
 
