@@ -238,6 +238,16 @@ def test_every_layout_of_records_gives_the_same_documents(name, tmp_path, stage,
     assert read(tmp_path / "out") == expected
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_an_empty_id_is_none(name, tmp_path, stage, read):
+    """Rows without an id are not versions of one document."""
+    rows = [{"id": "7" if n == 1 else "", "text": f"The river {n} floods."} for n in range(3)]
+    content = csv_of(rows, ",") if name == "a.csv" else "\n".join(map(json.dumps, rows)).encode()
+    assert stage("text", "--source", written_as(tmp_path, name, content), "--output", tmp_path / "out")[0] == 0
+    numbers = ["@2", ":7", "@4"] if name == "a.csv" else ["@1", ":7", "@3"]
+    assert [document["id"] for document in read(tmp_path / "out")] == [f"text:{name}{number}" for number in numbers]
+
+
 def test_a_long_array_of_json_is_read_an_element_at_a_time(tmp_path, stage, read, monkeypatch):
     monkeypatch.setattr(json_text, "CHUNK", 64)
     texts = ["x" * n for n in (1, 63, 64, 65, 1000, 7)]
