@@ -19,7 +19,7 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from bert.core import cli, files, outputs
 from bert.core.errors import InputError
@@ -115,6 +115,9 @@ class AdoptStage(tasks.Stage[FileTask]):
     def __init__(self, options: Options, sources: Sequence[Path]) -> None:
         self.options, self.sources = options, sources
 
+    def parameters(self) -> dict[str, Any]:
+        return super().parameters() | vocabulary.rules_parameter(self.options.vocab)
+
     def inputs(self) -> list[Path]:
         return [*self.sources, self.options.vocab]
 
@@ -125,7 +128,7 @@ class AdoptStage(tasks.Stage[FileTask]):
         vocabulary.copy(self.options.vocab, work.output)
         self.shape = _shape_of(self.sources[0])
         special = {token: vocab.index(token) for token in SPECIAL}
-        expected = RecordFormat(instances.feature_spec(self.shape), len(vocab), special)
+        expected = RecordFormat(instances.feature_spec(self.shape), len(vocab), special, may_lack_predictions=True)
         heldout = self.options.heldout_files
         counts = {"train": len(self.sources) - heldout, "heldout": heldout}
         names = [f"{split}-{n:05d}-of-{count:05d}.tfrecord" for split, count in counts.items() for n in range(count)]
@@ -146,6 +149,8 @@ class AdoptStage(tasks.Stage[FileTask]):
         for task, result in zip(tasks, results, strict=True):
             if not result.get("instances"):
                 raise InputError(f"{task.source}: has no records; leave it out")
+            if not result.get("predictions"):
+                raise InputError(f"{task.source}: no prediction in its records; give records of pretraining")
         counts = {split: parts.total(of_split) for split, of_split in parts.by_split(tasks, results).items()}
         total = parts.total(counts.values())
         print(
@@ -201,7 +206,7 @@ def sources(options: Options) -> list[Path]:
     paths: list[Path] = []
     for path in options.source:
         if path.is_dir():
-            inside = sorted(file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
+            inside = sorted(file for file in files.below(path) if file.name.endswith(SUFFIXES))
             if not inside:
                 raise InputError(
                     f"{path}: has no file that ends in {', '.join(SUFFIXES[:3])}; give the files themselves"

@@ -4,15 +4,16 @@
 
 Byte order marks and Windows line ends are removed, and the legal text of Project Gutenberg at the beginning and the end
 of a file and between its works (`data/pipeline/gutenberg.py` has the markers); its characters are counted. Hard-wrapped
-lines are joined, so that each line of the output is one paragraph. A word that a hyphen divides at the end of a line is
-put together if the book has it elsewhere; the joined words are counted. PG-19 (folders `train`, `validation`, `test`
-with files `{id}.txt`) can be used as it is.
+lines are joined, so that each line of the output is one paragraph; characters of Chinese and Japanese without a space
+between. A word that a hyphen divides at the end of a line is put together if the book has it elsewhere; the joined
+words are counted. PG-19 (folders `train`, `validation`, `test` with files `{id}.txt`) can be used as it is.
 """
 
 import dataclasses
 import itertools
 import re
 import sys
+import unicodedata
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 from bert.core import cli, outputs
 from bert.core.errors import InputError
 from data.pipeline import decoding, gutenberg, losses, parts, sources, tasks
+from data.splitting.sentences import CLOSING, TERMINAL
 
 MAX_BYTES = 64 * 1024 * 1024  # a book is held in memory
 WHITE_SPACE, CONTROLS, LEGAL, HYPHENS = (  # reasons to drop characters
@@ -43,7 +45,9 @@ DIVIDED = re.compile(
     r"(?<![^\W\d_])(?<![^\W\d_][-\u2010])([^\W\d_]+(?:[-\u2010][^\W\d_]+)*)([-\u2010\xad])[ \t]*\n[ \t]*([^\W\d_]+)"
 )
 HYPHENATED = re.compile(r"[^\W\d_]+(?:[-\u2010][^\W\d_]+)*")
-SENTENCE_END = re.compile(r"[.!?:;\u2026\u3002\uff01\uff1f\u0964\u061f][\"')\]\u2019\u201d\u00bb]*$")
+LINE_END = re.compile(rf"[.!?:;\u2026{TERMINAL}][{CLOSING}]*$")  # of a line that is a paragraph
+WRAPPED = re.compile(r"(?<=[^\s\x00-\u10ff])[ \t]*\n[ \t]*(?=[^\s\x00-\u10ff])")  # a line end to look at
+HANGUL = re.compile(r"[\u1100-\u11ff\u3130-\u318f\ua960-\ua97f\uac00-\ud7ff\uffa0-\uffdc]")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,8 +87,24 @@ def paragraphs(text: str, join_hyphens: bool = True) -> Paragraphs:
     else:
         if join_hyphens:
             text, number = _join_hyphens(text)
+        text = text if text.isascii() else WRAPPED.sub(_between_lines, text)
         blocks = BLANK_LINE.split(text)
     return Paragraphs([joined for block in blocks if (joined := " ".join(block.split()))], number)
+
+
+def _between_lines(line_end: re.Match[str]) -> str:
+    """Return a line end, or nothing between wide characters, such as ideographs and kana, that are not Hangul.
+
+    Chinese and Japanese have no spaces between words (W3C, CSS Text Module Level 3, section 4.1.3). Symbols, such as
+    emoji, may be of any language.
+    """
+    beside = (line_end.string[line_end.start() - 1], line_end.string[line_end.end()])
+    return "" if all(map(_is_unspaced, beside)) else line_end[0]
+
+
+def _is_unspaced(character: str) -> bool:
+    is_wide = unicodedata.east_asian_width(character) in ("F", "H", "W") and not HANGUL.match(character)
+    return is_wide and unicodedata.category(character)[0] != "S"
 
 
 def _join_hyphens(text: str) -> tuple[str, int]:
@@ -123,7 +143,7 @@ def _ends_sentences(lines: list[str]) -> bool:
     for line, following in itertools.pairwise(lines):
         if line and following and not line.isspace() and not following.isspace():
             inner += 1
-            ended += SENTENCE_END.search(line[-8:].rstrip()) is not None
+            ended += LINE_END.search(line[-8:].rstrip()) is not None
     return ended > inner / 2
 
 

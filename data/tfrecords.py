@@ -45,6 +45,8 @@ from data.vocab import MOST_UNKNOWN, check_case
 BLOCK = 1 << 24  # bytes of a shard in memory at once; random second segments and the order are drawn within a block
 NEWER = ("single_sentences", "mask_shares")  # flags that version 1.0 did not have
 ROW_BATCH = 1024  # instances built, masked and serialised at once
+TRIED_TOKENS = 1 << 16  # of each shard of documents, from which instances are made to see how many tokens are masked
+FEWEST_MASKED = 0.9  # of the tokens that are to be masked; of English words it is nearly all
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,15 +132,18 @@ def write_shard(task: ShardTask) -> dict[str, Any]:
     rng = np.random.default_rng([task.options.seed, int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])])
     counts: Counter[str] = Counter()
     lost = losses.Losses()
+    masks: Counter[str] = Counter()
     with frames.RecordWriter(task.target) as writer:
         for block in blocks(task.source):
             documents, has_tokens = tokenize(block, tokenizer, alone=task.options.single_sentences)
             is_used, used_tokens = np.ones(len(documents.documents) - 1, bool), len(documents.ids)
             if task.options.kind == "instances":
                 plan = plan_instances(task, documents, rng)
-                counts.update(write_instances(writer, task, documents, plan, tokenizer, rng))
+                counts.update(write_instances(writer, task, documents, plan, tokenizer, rng, masks))
                 is_used, used_tokens = used_by(plan, documents)
             else:
+                if not masks and (task.options.whole_word_mask or task.options.max_ngram > 1):
+                    masks = try_masks(documents, task.options.shape(), tokenizer)
                 counts.update(write_chunks(writer, task, documents, number=counts["documents"]))
             _count_losses(lost, block, has_tokens, is_used)
             counts.update(
@@ -146,7 +151,33 @@ def write_shard(task: ShardTask) -> dict[str, Any]:
                 unknown_tokens=int((documents.ids == tokenizer.unk_id).sum()),
                 unused_tokens=len(documents.ids) - used_tokens,
             )
-    return {**counts, "losses": lost.report()}
+    return {**counts, "losses": lost.report(), "masks": masks}
+
+
+def count_masks(features: dict[str, np.ndarray], shape: instances.InstanceConfig) -> Counter[str]:
+    """Count the tokens of masked instances that were to be masked and that are, and the instances with none."""
+    masked = features["masked_lm_weights"].sum(1)
+    return Counter(
+        wanted=int(instances.wanted_predictions(features, shape).sum()),
+        masked=int(masked.sum()),
+        instances=len(masked),
+        unmasked=int((masked == 0).sum()),
+    )
+
+
+def try_masks(documents: instances.Documents, shape: instances.InstanceConfig, tokenizer: Tokenizer) -> Counter[str]:
+    """Count the masks of instances of the first documents, which are made as the trainer makes them."""
+    ends = documents.sentences[documents.documents[1:]]
+    stop = documents.documents[: 2 + int(np.searchsorted(ends, TRIED_TOKENS))]
+    first = dataclasses.replace(documents, sentences=documents.sentences[: stop[-1] + 1], documents=stop)
+    rng, tokens = np.random.default_rng(0), instances.Tokens.of(tokenizer)
+    plan = instances.plan(first, shape, rng)
+    masks: Counter[str] = Counter()
+    for begin in range(0, len(plan), ROW_BATCH):
+        rows = plan.rows(slice(begin, begin + ROW_BATCH))
+        features = instances.build(first.ids, rows, shape, tokens)
+        masks.update(count_masks(instances.mask(features, shape, tokens, _uniform(rng, len(rows))), shape))
+    return masks
 
 
 def used_by(plan: instances.PairPlan, documents: instances.Documents) -> tuple[np.ndarray, int]:
@@ -213,8 +244,9 @@ def write_instances(
     plan: instances.PairPlan,
     tokenizer: Tokenizer,
     rng: np.random.Generator,
+    masks: Counter[str],
 ) -> Counter[str]:
-    """Write masked instances in the order of the plan."""
+    """Write masked instances in the order of the plan. Add to `masks` what `count_masks` counts."""
     shape = task.options.shape()
     tokens = instances.Tokens.of(tokenizer)
     counts: Counter[str] = Counter(
@@ -227,6 +259,7 @@ def write_instances(
         features = instances.build(documents.ids, rows, shape, tokens)
         features = instances.mask(features, shape, tokens, _uniform(rng, len(rows)))
         counts["predictions"] += int(features["masked_lm_weights"].sum())
+        masks.update(count_masks(features, shape))
         for serialized in tf_example.encode_batch(features):
             writer.write(serialized)
     return counts
@@ -293,7 +326,8 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
 
     def parameters(self) -> dict[str, Any]:
         no_effect = ["dupe_factor"] if self.options.kind == "documents" else []
-        return tasks.parameters(self.options, no_effect, newer=NEWER)
+        parameters = tasks.parameters(self.options, no_effect, newer=NEWER)
+        return parameters | vocabulary.rules_parameter(self.options.vocab)
 
     def tasks(self, work: Work) -> list[ShardTask]:
         """Check the vocabulary and copy it. Return one task for each shard."""
@@ -317,6 +351,7 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
 
     def finish(self, tasks: Sequence[ShardTask], results: Sequence[TaskResult]) -> outputs.StageResult:
         lost = losses.total(result.pop("losses", {}) for result in results)
+        _tell_masks(parts.total(result.pop("masks", {}) for result in results))
         by_split = parts.by_split(tasks, results)
         for task, result in zip(tasks, results, strict=True):
             trained = task.target.name.startswith("train-")  # what is held out of a small source may be too little
@@ -368,6 +403,19 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
 
     def size(self, task: ShardTask) -> int:
         return task.source.path.stat().st_size
+
+
+def _tell_masks(masks: dict[str, int]) -> None:
+    """Print how many of the wanted predictions are made, if they are few."""
+    share = masks.get("masked", 0) / max(1, masks.get("wanted", 0))
+    if masks and share < FEWEST_MASKED:
+        unmasked = masks["unmasked"] / max(1, masks["instances"])
+        print(
+            f"tfrecords: warning: only {share:.0%} of the predictions that --masked_lm_prob asks for are possible, and "
+            f"{unmasked:.0%} of the instances have none: whole words or runs of words are longer than that, as in "
+            "scripts without spaces; give --whole_word_mask false or a smaller --max_ngram",
+            file=sys.stderr,
+        )
 
 
 def _extra(options: Options, vocab_sha256: str, vocab_size: int) -> dict[str, Any]:

@@ -83,13 +83,19 @@ def finished_folders(roots: Sequence[Path]) -> list[Path]:
     """Return the folders with a manifest: each root itself, or all below it. Raise InputError if a root has none."""
     folders: dict[Path, None] = {}
     for root in roots:
-        below = [root] if (root / manifest.NAME).is_file() else sorted(p.parent for p in root.rglob(manifest.NAME))
-        below = [path for path in below if not any(part.startswith(".") for part in path.relative_to(root).parts)]
+        below = [root] if (root / manifest.NAME).is_file() else _folders_below(root)
         if not below:
             reason = f"no {manifest.NAME} in it or below" if root.exists() else "no such folder"
             raise InputError(f"{root}: {reason}; give a folder that a stage finished")
         folders |= dict.fromkeys(below)
     return list(folders)
+
+
+def _folders_below(root: Path) -> list[Path]:
+    """Return the folders with a manifest at any depth, but hidden ones; one that is there under two names once."""
+    found = sorted(path.parent for path in files.below(root) if path.name == manifest.NAME) if root.is_dir() else []
+    shown = [path for path in found if not any(part.startswith(".") for part in path.relative_to(root).parts)]
+    return list({path.resolve(): path for path in reversed(shown)}.values())[::-1]
 
 
 def tasks_of(described: Manifest, level: str, problems: list[Problem]) -> list[FileTask]:

@@ -73,6 +73,10 @@ class Options:
             raise UsageError(
                 f"--special {wrong[0]!r}: a special token has no white space, and is not one of BERT's own"
             )
+        if self.size and self.size < 2 * (len(SPECIAL) + len(self.special)):
+            raise UsageError(
+                f"--size {self.size}: too small for {len(self.special)} tokens of --special beside characters"
+            )
         if self.vocab and (self.strip_accents is not None or not self.split_ideographs or self.special):
             raise UsageError(
                 "--strip_accents, --split_ideographs and --special have no effect on a given vocabulary, whose rules "
@@ -99,7 +103,8 @@ def train(texts: Callable[[], Iterable[str]], size: int, rules: Rules) -> list[s
     """
     normalizer = Normalizer(rules)
     spaced = _Spaced(normalizer)
-    characters = _alphabet(map(spaced, parts.training_pieces(texts())), min(1000, size // 8), size // 2)
+    most = (size - len(SPECIAL) - len(rules.special)) // 2  # each character may be there twice
+    characters = _alphabet(map(spaced, parts.training_pieces(texts())), min(1000, size // 8), most)
     inside = ["##" + character for character in characters if len(normalizer.words("a" + character)) == 1]
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
@@ -277,7 +282,8 @@ def main(argv: list[str]) -> None:
     outputs.build(
         options.output,
         stage="vocab",
-        parameters=tasks.parameters(options, newer=NEWER),
+        parameters=tasks.parameters(options, newer=NEWER)
+        | (vocabulary.rules_parameter(options.vocab) if options.vocab else {}),
         inputs=tasks.inputs(options),
         make=lambda partial: make(options, sources, partial),
     )

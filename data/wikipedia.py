@@ -26,7 +26,7 @@ from bert.core import cli, files, outputs
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import Range
 from data.pipeline import languages, parts, sources, tasks
-from data.splitting.sentences import CLOSING, TERMINAL
+from data.splitting.sentences import SENTENCE_END
 from data.wiki import dump, extractor, references, wikitext
 
 # wikiextractor writes a heading as a line with a full stop. Most headings are shorter than this; few paragraphs are. Of
@@ -48,7 +48,6 @@ REMNANTS = [
 ]
 HIDDEN = {"H", "T", "D", "N", "-", "+"}  # flags of a language variant that shows nothing, or not its text
 VARIANTS = re.compile(r"-\{([^{}\n]{0,500})\}-")
-SENTENCE_END = re.compile(rf"[.!?\u2026{TERMINAL}][{CLOSING}]*$")
 OPENING, TITLE = '<doc id="', ' title="'  # of an article in wikiextractor's format without --json
 DEBRIS = ("{{", "}}", "{|", "|}", "[[", "]]")  # a line with one of these is a table, template, file or category
 CHARACTERS, TEMPLATE = "characters ", "template "  # beginnings of the names of counts
@@ -106,6 +105,8 @@ def _variant(match: re.Match[str]) -> str:
 
 
 def _is_debris(line: str) -> bool:
+    if line[0] == "!" and not _is_short(line) and SENTENCE_END.search(line):
+        return False  # "!Kung is a language.", and no row of names of a table
     return line.startswith(DEBRIS_STARTS) or any(mark in line for mark in DEBRIS)
 
 

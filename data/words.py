@@ -21,7 +21,7 @@ from bert.core import cli, ending, files, object_store, outputs, ranges
 from bert.core.errors import InputError
 from bert.core.progress import MB, Progress
 from bert.core.ranges import Range
-from bert.text.vocabulary import load_vocab, rules_of
+from bert.text.vocabulary import load_vocab, rules_of, rules_parameter
 from bert.text.wordpiece import WordPiece
 from data.pipeline import parts, tasks
 from data.pipeline.parts import Part
@@ -132,7 +132,7 @@ def main(argv: list[str]) -> None:
     outputs.build(
         options.output,
         stage="words",
-        parameters=tasks.parameters(options),
+        parameters=tasks.parameters(options) | rules_parameter(options.vocab),
         inputs=tasks.inputs(options),
         make=lambda partial: make(options, sources, partial),
     )

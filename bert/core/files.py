@@ -154,6 +154,37 @@ def _lock(descriptor: int, folder: Path) -> None:
             raise UsageError(f"{folder}: cannot be locked ({error.strerror}); choose one on another disk") from error
 
 
+def below(folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder at any depth, also those behind symbolic links, in no order.
+
+    `Path.rglob` leaves out what is in a linked folder, and what is in one that may not be read. Here the latter raises
+    PermissionError. A link to a folder that it is in itself is left out, and `lost+found` of a disk if it may not be
+    read.
+    """
+    pending: list[tuple[Path, frozenset[tuple[int, int]]]] = [(folder, frozenset())]
+    while pending:
+        here, around = pending.pop()
+        status = here.stat()
+        if (identity := (status.st_dev, status.st_ino)) in around:
+            continue
+        for entry in _entries(here):
+            path = here / entry.name
+            if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and path.is_dir()):
+                pending.append((path, around | {identity}))
+            elif path.is_file():
+                yield path
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except PermissionError:
+        if folder.name != "lost+found":
+            raise
+        return []
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write `value` atomically, with sorted keys, so that equal values give equal bytes."""
     with atomic_write(path) as stream:

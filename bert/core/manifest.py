@@ -210,7 +210,7 @@ def content_hash(path: Path, hash_raw: Callable[[Path], str] = files.sha256) -> 
     recorded = recorded_hashes(path)
     if not path.is_dir():
         return _verified_hash(path, recorded.get(path), hash_raw)
-    inside = sorted(file for file in path.rglob("*") if file.is_file() and not raw_hashes.MARKER.fullmatch(file.name))
+    inside = sorted(file for file in files.below(path) if not raw_hashes.MARKER.fullmatch(file.name))
     hashes = [_verified_hash(file, recorded.get(file), hash_raw) for file in inside]
     return _combine([(str(file.relative_to(path)), sha256) for file, sha256 in zip(inside, hashes, strict=True)])
 

@@ -433,6 +433,15 @@ def build(text: np.ndarray, plan: PairPlan, config: InstanceConfig, tokens: Toke
     }
 
 
+def wanted_predictions(features: Mapping[str, np.ndarray], config: InstanceConfig) -> np.ndarray:
+    """Return how many tokens of each sequence are to be masked [N]: `masked_lm_prob` of all, [CLS] and [SEP] included.
+
+    With `whole_word_mask` or `max_ngram` fewer are masked where no word, or run of words, is short enough.
+    """
+    wanted = np.rint(features["input_mask"].sum(1) * config.masked_lm_prob).astype(np.int64)
+    return np.clip(wanted, 1, config.max_predictions_per_seq)
+
+
 def mask(
     features: dict[str, np.ndarray], config: InstanceConfig, tokens: Tokens, uniform: Uniform
 ) -> dict[str, np.ndarray]:
@@ -444,8 +453,7 @@ def mask(
     """
     ids, inside = features["input_ids"], features["input_mask"] == 1
     candidates = inside & ~np.isin(ids, (tokens.cls, tokens.sep, *tokens.special))  # [N, S]
-    budget = np.rint(inside.sum(1) * config.masked_lm_prob).astype(np.int64)  # [N]; [CLS] and [SEP] count too
-    budget = np.clip(budget, 1, config.max_predictions_per_seq)
+    budget = wanted_predictions(features, config)
     begins = candidates.copy()
     if config.whole_word_mask:
         begins[:, 1:] &= ~(tokens.continues(ids[:, :-1], ids[:, 1:]) & candidates[:, :-1])

@@ -241,7 +241,7 @@ class UnigramTokenizer(Tokenizer):
         self.lower_case = False
         special = (unigram.PAD, unigram.UNKNOWN, unigram.BEGIN, unigram.CLOSE, unigram.MASK)
         self._set_special(special)
-        self.ordinary = np.flatnonzero([token not in special for token in self.vocab])
+        self.ordinary = np.flatnonzero([token not in (*special, *unigram.NOT_USED) for token in self.vocab])
 
     def joins(self) -> tuple[np.ndarray, np.ndarray]:
         """As `Tokenizer.joins`: a word begins with a space."""

@@ -83,6 +83,19 @@ def rules_of(vocab: Path, tokens: Sequence[str]) -> Rules:
     return rules_from(_object(path), path, tokens)
 
 
+def rules_parameter(vocab: Path) -> dict[str, Any]:
+    """Return what a stage that uses a vocabulary adds to its parameters: the rules beside it, unless they are usual.
+
+    Other rules make other words of the same texts, although `vocab.txt` is the same. Without an entry for the usual
+    rules, which a `vocab.txt` has alone, folders of earlier versions are up to date. Raise InputError as `rules_of`.
+    """
+    if vocab.suffix == ".json" or not (vocab.parent / RULES).exists():
+        return {}
+    tokens = load_vocab(vocab)
+    lower, rules = is_lower_case(tokens), rules_of(vocab, tokens)
+    return {} if rules == Rules(lower_case=lower, strip_accents=lower) else {"rules": settings_of(rules)}
+
+
 def rules_from(settings: dict[str, Any], path: Path, tokens: Sequence[str]) -> Rules:
     """Return the rules that the content of a `tokenizer_config.json` states for a vocabulary; path: for messages.
 

@@ -1,5 +1,6 @@
 """JSON: one object per line (.jsonl, .ndjson), or in .json also one array of objects, or one object."""
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -46,16 +47,16 @@ def document(path: Path) -> Iterator[Row]:
 
 
 def _elements(stream: IO[str], path: Path) -> Iterator[Row]:
-    """Yield the elements of an array, of which one is held at a time."""
-    decoder, buffer, number, ended = json.JSONDecoder(), stream.read(CHUNK), 0, False
+    """Yield the elements of an array, of which one is held at a time. Raise InputError if text follows the array."""
+    decoder, buffer, number = json.JSONDecoder(), stream.read(CHUNK), 0
     place = buffer.index("[") + 1
     while True:
         place = SPACES.match(buffer, place).end()  # type: ignore[union-attr]
-        if buffer[place : place + 1] in ("]", ","):
-            ended = buffer[place] == "]"
+        if buffer.startswith("]", place):
+            _check_end(buffer[place + 1 :], stream, path)
+            return
+        if buffer.startswith(",", place):
             place += 1
-            if ended:
-                break
             continue
         try:
             _, end = decoder.raw_decode(buffer, place)
@@ -68,6 +69,13 @@ def _elements(stream: IO[str], path: Path) -> Iterator[Row]:
         number += 1
         yield _row("element", number, buffer[place:end].encode("utf-8", "surrogatepass"))
         place = end
+
+
+def _check_end(rest: str, stream: IO[str], path: Path) -> None:
+    """Raise InputError if anything but white space follows an array, such as a second one."""
+    for part in itertools.chain([rest], iter(lambda: stream.read(CHUNK), "")):
+        if not SPACES.fullmatch(part):
+            raise InputError(f"{path}: text behind the array, which is not JSON; give one array, or JSON lines")
 
 
 def _row(place: str, number: int, content: bytes) -> Row:

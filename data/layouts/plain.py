@@ -8,12 +8,12 @@ from typing import IO, Literal
 from bert.core import files
 from data.layouts.rows import Text
 from data.pipeline import decoding, sources
+from data.splitting.sentences import SENTENCE_END
 
 Document = Literal["file", "line", "blank_line"]
 
 # google-research/bert's format: a sentence on each line, documents between blank lines.
 LOOKED_AT = 1 << 16  # characters
-SENTENCE_END = re.compile(r"[.!?\u2026\u3002\uff01\uff1f\u0964\u061f\u06d4][\"')\]\u2019\u201d\u00bb]*$")
 FEWEST_BLOCKS, FEWEST_LINES, MOST_OTHERS = 5, 2.0, 0.1  # documents; sentences in each; share of lines without an end
 
 

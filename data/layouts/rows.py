@@ -51,7 +51,8 @@ def texts(rows: Iterator[Row], columns: Columns, path: Path, most: int) -> Itera
         if reason is None:
             identifier = row.values.get(columns.id or "id")  # type: ignore[union-attr]
             parts = [row.values[name] for name in columns.text]  # type: ignore[index]
-            yield Text(row.number, None if identifier is None else str(identifier), "\n".join(parts))
+            named = None if identifier in (None, "") else str(identifier)  # a table has no other way to say none
+            yield Text(row.number, named, "\n".join(parts))
             continue
         bad += 1
         if bad > most:

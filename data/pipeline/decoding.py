@@ -28,6 +28,7 @@ MARKS = {  # byte order marks; that of UTF-32 begins with that of UTF-16
     codecs.BOM_UTF16_BE: "utf-16",
 }
 BINARY = bytes([*range(7), *range(14, 26), 28, 29, 30, 31])  # control characters that do not occur in text
+ISO_2022 = b"\x1b$"  # stands before the Japanese and Korean of 7-bit encodings, whose bytes are all ASCII
 NOT_IN_CP1252 = b"\x81\x8d\x8f\x90\x9d"
 MAX_BINARY = 0.02  # share of control characters from which a file is not text
 
@@ -61,8 +62,11 @@ def detect(path: Path) -> str:
     if marked in ("utf-16", "utf-32"):
         _check_wide(marked, path)
         return marked
-    size = binary = undefined = 0
+    size, binary, undefined, last = 0, 0, 0, b""
     for chunk in _chunks(path):
+        if ISO_2022 in last + chunk:
+            raise ValueError("not Unicode; it may be iso2022_jp or iso2022_kr; give --encoding")
+        last = chunk[-1:]
         size += len(chunk)
         binary += len(chunk) - len(chunk.translate(None, BINARY))
         undefined += len(chunk) - len(chunk.translate(None, NOT_IN_CP1252))

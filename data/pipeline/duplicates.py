@@ -5,7 +5,7 @@ White space and the composition of accents in a text do not matter. About 45 byt
 
 import hashlib
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ SPACES = b" \t\n\r\f\v"
 VERDICTS = ("", "duplicates", "repeated ids")  # keep; drop because an earlier document has the same text, or id
 BUCKETS = 16  # the keys are sorted one bucket at a time, to save memory
 NFC_CHUNK = 1_000  # characters composed at once; Python's time grows with the square of the accents on one letter
+NFC_LATER = 100  # characters by which a cut is moved, if need be, so that it divides no letter and its accents
 
 
 class Survey(NamedTuple):
@@ -116,6 +117,26 @@ def _compose(line: str) -> str:
     if line.isascii() or len(line) <= NFC_CHUNK:
         return unicodedata.normalize("NFC", line)
     return " ".join(
-        "".join(unicodedata.normalize("NFC", word[cut : cut + NFC_CHUNK]) for cut in range(0, len(word), NFC_CHUNK))
-        for word in line.split(" ")
+        "".join(unicodedata.normalize("NFC", piece) for piece in _composable(word)) for word in line.split(" ")
     )
+
+
+def _composable(word: str) -> Iterator[str]:
+    """Yield a word in pieces. No character composes with one of another piece, unless it has very many accents."""
+    begin = 0
+    while len(word) - begin > NFC_CHUNK:
+        least = begin + NFC_CHUNK
+        places = range(least, min(least + NFC_LATER, len(word)) + 1)
+        cut = next((at for at in places if at == len(word) or _divides(word, at)), least)
+        yield word[begin:cut]
+        begin = cut
+    yield word[begin:]
+
+
+def _divides(word: str, at: int) -> bool:
+    """Return whether the character at a place is composed without those before it."""
+    before, character = word[at - 3 : at], word[at]
+    if unicodedata.combining(unicodedata.normalize("NFD", character)[0]):
+        return False
+    alone = unicodedata.normalize("NFC", before) + unicodedata.normalize("NFC", character)
+    return unicodedata.normalize("NFC", before + character) == alone

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
-from bert.core import cli, manifest, outputs
+from bert.core import cli, files, manifest, outputs
 from bert.core.workspace import Work
 from data.pipeline import languages, losses, parts
 from data.pipeline.tasks import Options as TaskOptions
@@ -147,7 +147,7 @@ class SourceStage(Stage[SourceTask]):
 
 def find_files(folder: Path, accepts: Callable[[str], bool]) -> list[Path]:
     """Return the files at any depth whose names `accepts` accepts, ordered by the bytes of their paths."""
-    paths = (path for path in folder.rglob("*") if accepts(path.name) and path.is_file())
+    paths = (path for path in files.below(folder) if accepts(path.name))
     return sorted(paths, key=lambda path: [os.fsencode(part) for part in path.parts])
 
 

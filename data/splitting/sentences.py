@@ -46,6 +46,7 @@ DIGITS = "0-9\uff10-\uff19"  # a full-width full stop between two of them is a d
 END = re.compile(
     rf"(?:(?!(?<=[{DIGITS}])\uff0e[{DIGITS}])[{TERMINAL}][!?.{TERMINAL}]*|(?<=[{GREEK}]);(?= |\Z))[{CLOSING}]*"
 )
+SENTENCE_END = re.compile(rf"[.!?\u2026{TERMINAL}][{CLOSING}]*$")  # at the end of a line, in any script
 CLAUSE_ENDS = ",;:\u2014\u060c\u061b\u3001\uff0c\uff1a\uff1b"
 ALPHANUMERIC = re.compile(r"[^\W_]")  # a letter or a digit
 

@@ -17,7 +17,8 @@ Lists = Literal["keep", "prose", "drop"]
 LINK = re.compile(r"\[\[(:?)([^\[\]|{}\n:]{1,80}):([^\[\]|{}\n]{1,255})(?:\|([^\[\]{}\n]*))?\]\]")
 PREFIX = re.compile(r"\[\[[ ]*([^\[\]|{}\n:]{1,80}):")
 BRACKETS = re.compile(r"\[\[|\]\]")
-LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]{2,8}){0,2}|simple")  # prefix of a link to the same article elsewhere
+# Prefix of a link to the same article elsewhere. It has no capitals, as "CSI: Miami" has.
+LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]{2,8}){0,2}|simple")
 NAMESPACES = {  # of every wiki, beside those that its dump names
     *("file", "image", "media", "category", "template", "user", "talk", "help", "portal", "wikipedia", "project"),
     *("special", "mediawiki", "module"),
@@ -228,8 +229,8 @@ def _outside_files(text: str, namespaces: Collection[str]) -> Iterator[str]:
     """Yield the text around links to files, with their captions, to categories and to other languages."""
     start = 0
     for link in PREFIX.finditer(text):
-        name = link[1].strip().lower()
-        is_namespace = name.replace("_", " ") in namespaces or LANGUAGE.fullmatch(name)
+        name = link[1].strip()
+        is_namespace = name.lower().replace("_", " ") in namespaces or LANGUAGE.fullmatch(name)
         if link.start() < start or not (is_namespace or FILE.match(text, link.end())):
             continue
         depth = 0

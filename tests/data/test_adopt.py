@@ -135,6 +135,17 @@ def test_what_is_no_sample_is_named(
     assert re.search(message, line), line
 
 
+def test_a_sample_may_have_no_prediction_but_not_all_of_a_file(stage: Stage, source: Path, tmp_path: Path) -> None:
+    """google-research/bert masks no word of a short sequence whose words all have several pieces."""
+    nothing = {"masked_lm_positions": [0] * 5, "masked_lm_ids": [0] * 5, "masked_lm_weights": [0.0] * 5}
+    write(source / "part_0.tfrecord", changed(**nothing))
+    assert adopt(stage, source, tmp_path / "ours", "--workers", 1)[0] == 0
+    assert stage("verify", tmp_path / "ours", "--workers", 1)[0] == 0
+    write(source / "part_0.tfrecord", [fields(3) | nothing] * 2)
+    code, said = adopt(stage, source, tmp_path / "none", "--workers", 1)
+    assert code == 3 and any("part_0.tfrecord: no prediction in its records" in line for line in said)
+
+
 @pytest.mark.parametrize("name", ["part_0.tfrecord", "part_1.tfrecord.gz", "part_2.tf_record"])
 @pytest.mark.parametrize("damage", ["cut", "flip"])
 def test_damage_is_named(name: str, damage: str, stage: Stage, source: Path, tmp_path: Path) -> None:

@@ -19,6 +19,37 @@ def test_hard_wrapped_lines_are_joined():
     assert books.paragraphs(WRAPPED.replace("\n", "\r")).lines == PARAGRAPHS
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\u898b\u5f53\u304c\u3064\n\u304b\u306c\u3002\n\u4f55", ["\u898b\u5f53\u304c\u3064\u304b\u306c\u3002\u4f55"]),
+        ("\u6cb3\uff0c \r\n  \u6c34\n\n\u5c71\n\n", ["\u6cb3\uff0c\u6c34", "\u5c71"]),
+        ("\uff76\uff9e\n\U00020000", ["\uff76\uff9e\U00020000"]),
+        ("\u6cb3\nriver\n\u6cb3", ["\u6cb3 river \u6cb3"]),
+        ("\ub098\ub294\n\uac04\ub2e4", ["\ub098\ub294 \uac04\ub2e4"]),
+        ("\u0e41\u0e21\u0e48\n\u0e19\u0e49\u0e33", ["\u0e41\u0e21\u0e48 \u0e19\u0e49\u0e33"]),
+        ("\u6cb3\n\u3000\u6c34", ["\u6cb3 \u6c34"]),
+        ("\U0001f41d\n\U0001f30a", ["\U0001f41d \U0001f30a"]),
+    ],
+)
+def test_a_line_end_between_characters_of_chinese_and_japanese_is_no_space(text, expected):
+    """As in CSS Text 3, 4.1.3: between two wide characters that are not Hangul; here symbols keep it, too."""
+    assert books.paragraphs(text).lines == expected
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["\u1019\u103c\u102d\u102f\u1037\u104b"] * 3 + ["\u1019"],
+        ["\u06cc\u06c1\u06d4"] * 3 + ["\u06c1"],
+        ["\u300c\u306f\u3044\u3002\u300d"] * 3 + ["\u306f"],
+        ["\u0531\u0589"] * 3 + ["\u0531"],
+    ],
+)
+def test_sentences_of_any_script_end_lines(lines):
+    assert books.paragraphs("\n".join(lines)).lines == lines
+
+
 def test_long_lines_are_paragraphs_without_blank_lines_between():
     long = "She said nothing, and he said less. " * 9
     assert books.paragraphs(f"{long}\n{long}\nThe end.").lines == [long.strip(), long.strip(), "The end."]

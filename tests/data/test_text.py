@@ -238,6 +238,16 @@ def test_every_layout_of_records_gives_the_same_documents(name, tmp_path, stage,
     assert read(tmp_path / "out") == expected
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_an_empty_id_is_none(name, tmp_path, stage, read):
+    """Rows without an id are not versions of one document."""
+    rows = [{"id": "7" if n == 1 else "", "text": f"The river {n} floods."} for n in range(3)]
+    content = csv_of(rows, ",") if name == "a.csv" else "\n".join(map(json.dumps, rows)).encode()
+    assert stage("text", "--source", written_as(tmp_path, name, content), "--output", tmp_path / "out")[0] == 0
+    numbers = ["@2", ":7", "@4"] if name == "a.csv" else ["@1", ":7", "@3"]
+    assert [document["id"] for document in read(tmp_path / "out")] == [f"text:{name}{number}" for number in numbers]
+
+
 def test_a_long_array_of_json_is_read_an_element_at_a_time(tmp_path, stage, read, monkeypatch):
     monkeypatch.setattr(json_text, "CHUNK", 64)
     texts = ["x" * n for n in (1, 63, 64, 65, 1000, 7)]
@@ -247,6 +257,37 @@ def test_a_long_array_of_json_is_read_an_element_at_a_time(tmp_path, stage, read
     (tmp_path / "cut.json").write_bytes(path.read_bytes()[:-9])
     code, said = stage("text", "--source", tmp_path / "cut.json", "--output", tmp_path / "cut")
     assert code == 3 and "cut.json: element 6 is not JSON" in said[-1]
+
+
+def test_what_follows_an_array_of_json_is_an_error(tmp_path, stage):
+    """Two arrays in a file are not JSON, and the second one must not be lost."""
+    for number, rest in enumerate(('[{"text": "b"}]', "]", "x")):
+        path = written_as(tmp_path, f"{number}.json", f'[{{"text": "a"}}]\n {rest}\n'.encode())
+        code, said = stage("text", "--source", path, "--output", tmp_path / "out")
+        assert code == 3 and f"{path}: text behind the array" in said[-1] and not (tmp_path / "out").exists()
+    path = written_as(tmp_path, "ends.json", b'[{"text": "a"}]' + b" \n" * 200)
+    assert stage("text", "--source", path, "--output", tmp_path / "out")[0] == 0
+
+
+def test_folders_behind_links_are_read_and_a_circle_of_them_ends(tmp_path, stage, read):
+    source, elsewhere = tmp_path / "in", tmp_path / "disk" / "more"
+    for folder in (source / "sub", elsewhere / "deep"):
+        folder.mkdir(parents=True)
+    for folder in (source, source / "sub", elsewhere, elsewhere / "deep"):
+        (folder / "a.txt").write_text(f"The river {folder.name} floods.")
+    (source / "linked").symlink_to(elsewhere)
+    (source / "file.txt").symlink_to(elsewhere / "a.txt")
+    (source / "sub" / "up").symlink_to(source)
+    (elsewhere / "deep" / "back").symlink_to(source)
+    (source / "nowhere.txt").symlink_to(tmp_path / "gone")
+    (source / "itself").symlink_to(source / "itself")
+    command = ("text", "--source", source, "--output", tmp_path / "out")
+    assert stage(*command)[0] == 0
+    names = ["a.txt", "file.txt", "linked/a.txt", "linked/deep/a.txt", "sub/a.txt"]
+    assert [document["id"] for document in read(tmp_path / "out")] == [f"text:in/{name}" for name in names]
+    assert any("up to date" in line for line in stage(*command)[1])
+    (elsewhere / "deep" / "a.txt").write_text("Another river floods.")  # it is an input as well
+    assert stage(*command)[0] == 0 and "Another river floods." in [text["text"] for text in read(tmp_path / "out")]
 
 
 def test_a_document_is_a_file_a_line_or_what_blank_lines_separate(tmp_path, stage, read):

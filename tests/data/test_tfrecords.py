@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,63 @@ def test_workers_do_not_change_a_byte_and_the_seed_does(tmp_path, stage, source,
     assert one == two and one.keys() == other.keys()
     shards = [name for name in one if name.endswith(".tfrecord")]
     assert len(shards) == 4 and all(one[name] != other[name] for name in shards)
+
+
+@pytest.mark.parametrize("stage_name", ["tfrecords", "vocab", "words"])
+def test_other_rules_beside_a_vocabulary_make_the_output_anew(stage_name, tmp_path, stage, folder, vocab):
+    """The words of a text depend on them, although the vocabulary is the same."""
+    texts = [document(number) | {"sentences": [*document(number)["sentences"], "zz"]} for number in range(5)]
+    source = folder("s", "shards", {"train-00000-of-00001.jsonl": texts})
+    more = ("--minimum", 1) if stage_name == "words" else ()
+    more = more if stage_name == "vocab" else (*more, "--source", source)
+    command = (stage_name, "--vocab", vocab, "--output", tmp_path / "out", *more)
+    path, made = vocab.parent / "tokenizer_config.json", []
+    for rules in (None, {"strip_accents": True}, {"strip_accents": False}, {"strip_accents": False}):
+        if rules:
+            path.write_text(json.dumps({"do_lower_case": True, "max_input_chars_per_word": 200} | rules))
+        code, lines = stage(*command)
+        assert code == 0
+        made.append(not any("up to date" in line for line in lines))
+    assert made == [True, False, True, False]  # those of the second try are the usual ones
+    if stage_name != "words":
+        written = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
+        assert written["strip_accents"] is False
+
+
+@pytest.mark.parametrize("kind", ["instances", "documents"])
+def test_whole_words_that_are_never_masked_are_told_and_no_damage(kind, tmp_path, stage, folder, vocab):
+    """In scripts without spaces a word is a phrase, which often has more tokens than an instance may predict."""
+    (tmp_path / "vocab.txt").write_text(
+        "".join(f"{token}\n" for token in (*SPECIAL, *LETTERS, *map("##{}".format, LETTERS)))
+    )
+    phrases = [[LETTERS[(number * k + j) % 10] * (9 + k) for j in range(3)] for number in range(20) for k in range(9)]
+    words = [["a", "b", "c", "d"] * 5 for _ in phrases]
+    for name, texts, told in (("phrases", phrases, True), ("words", words, False)):
+        rows = [{"id": f"{n}", "sentences": [" ".join(some) for some in texts[9 * n : 9 * n + 9]]} for n in range(20)]
+        source = folder(
+            name,
+            "shards",
+            {"train-00000-of-00001.jsonl": rows[:15], "heldout-00000-of-00001.jsonl": rows[15:]},
+        )
+        for flags in (("--whole_word_mask", "true"), ("--max_ngram", 7)):
+            output = tmp_path / f"{name}{flags[:1]}"
+            code, lines = run(stage, source, vocab, output, "--workers", 1, "--kind", kind, *flags)
+            assert code == 0
+            warnings = [line for line in lines if "predictions" in line and "--whole_word_mask" in line]
+            assert len(warnings) == (told and "--whole_word_mask" in flags)
+            assert stage("verify", output, "--workers", 1)[0] == 0
+            for line in warnings:  # a phrase that is cut at the end of a segment may be short enough
+                possible, without = map(int, re.findall(r"(\d+)%", line))
+                datasets = [dynamic_masking.source(output, split, seed=3) for split in ("train", "heldout")]
+                masked = [data.read(np.arange(len(data)), np.arange(len(data))) for data in datasets]
+                weights, lengths = (
+                    np.concatenate([batch[name].numpy().sum(1) for batch in masked])
+                    for name in ("masked_lm_weights", "input_mask")
+                )
+                assert without == pytest.approx(100 * (weights == 0).mean(), abs=1 if kind == "instances" else 15)
+                wanted = np.clip(np.round(0.15 * lengths), 1, 5).sum()
+                assert possible == pytest.approx(100 * weights.sum() / wanted, abs=1 if kind == "instances" else 15)
+                assert possible < 80 and without > 5
 
 
 def test_copies_of_a_text_have_other_masks(tmp_path, stage, folder, vocab, monkeypatch):

@@ -231,6 +231,18 @@ def test_a_manifest_that_does_not_fit_is_named(
     assert code == 4 and expected in lines[0]
 
 
+def test_a_folder_on_another_disk_is_checked_too_and_once(damaged_copy: Path, verify_folders: Callable) -> None:
+    disk = damaged_copy.parent / "disk"
+    (damaged_copy / "tfrecords").rename(disk)
+    for name in ("tfrecords", "latest"):
+        (damaged_copy / name).symlink_to(disk)
+    code, lines = verify_folders(damaged_copy)
+    assert code == 0 and len(lines) == 3
+    (disk / "seq37" / "vocab.txt").write_text("changed")
+    code, lines = verify_folders(damaged_copy)
+    assert code == 4 and any("seq37/vocab.txt" in line for line in lines)
+
+
 def test_a_folder_that_no_stage_finished_is_refused(tmp_path: Path, verify_folders: Callable) -> None:
     assert (
         verify_folders(tmp_path) == (3, [])

@@ -115,6 +115,17 @@ def test_a_vocabulary_of_many_characters_has_them_all_and_none_that_is_never_use
     assert 0.32 < unknown_share([text], fewer, Rules()) < 0.35
 
 
+@pytest.mark.parametrize("special", [(), ("[E1]", "[/E1]", "[E2]")])
+@pytest.mark.parametrize("size", [100, 777])
+def test_a_vocabulary_has_at_most_the_size_that_was_asked_for(size: int, special: tuple[str, ...]) -> None:
+    """Also where characters alone fill it, each of which is there twice: at the beginning of words and inside."""
+    syllables = [chr(code) for code in range(0xAC00, 0xAC00 + 900)]
+    text = " ".join("".join(syllables[begin : begin + 3]) for begin in range(0, 900, 3))
+    rules = Rules(lower_case=False, strip_accents=False, special=special)
+    tokens = train(lambda: [text] * 3, size, rules)
+    assert len(tokens) in (size, size - 1) and tokens[: 5 + len(special)] == [*SPECIAL, *special]
+
+
 def test_words_of_training_are_those_of_reading() -> None:
     """Of a German text no entry is one that the tokenizer never makes."""
     text = "Die Stra\xdfe ist gro\xdf, der Fu\xdf ist wei\xdf: \xc4pfel \u017eluv \xb2. "

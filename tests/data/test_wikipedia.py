@@ -79,6 +79,16 @@ def test_remnants_of_markup_are_removed():
     assert wikipedia.clean("Ouse", DIRTY, headings=True) == CLEAN
 
 
+@pytest.mark.parametrize("headings", [True, False])
+def test_a_paragraph_may_begin_with_an_exclamation_mark(headings):
+    """A row of names above a table begins with one, too."""
+    band = "!!! is an American rock band that formed in 1996."
+    text = (
+        f"First.\n{band}\n! Year !! Album !! Label of the first edition and of the second\n! scope=col | Year of birth"
+    )
+    assert wikipedia.clean("Chk", text, headings).split("\n")[1:] == [band]
+
+
 def test_both_forms_of_extracted_folders_give_the_same(tmp_path, stage, contents):
     (tmp_path / "tags" / "AA").mkdir(parents=True)
     (tmp_path / "json" / "AB").mkdir(parents=True)

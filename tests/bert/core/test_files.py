@@ -56,6 +56,26 @@ def test_a_line_that_is_too_long_to_hold_is_named(tmp_path: Path, monkeypatch: p
         next(lines)
 
 
+def test_a_folder_that_may_not_be_read_is_an_error_and_not_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scandir = os.scandir
+
+    def refuse(path: Path) -> object:
+        if path.name in ("theirs", "lost+found"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path)
+
+    for name in ("ours", "lost+found"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "ours" / "a").touch()
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert list(files.below(tmp_path)) == [tmp_path / "ours" / "a"]
+    (tmp_path / "ours" / "theirs").mkdir()
+    with pytest.raises(PermissionError, match="theirs"):
+        list(files.below(tmp_path))
+
+
 def test_a_write_replaces_a_link_and_not_what_it_points_to(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("mine")
     (tmp_path / "link").symlink_to("victim")

@@ -353,4 +353,5 @@ def test_a_stream_in_bfloat16_is_close_to_one_in_float32(
         np.median([np.linalg.norm(x - y) / np.linalg.norm(y) for x, y in zip(found, exact, strict=True)])
         for found in (wide, narrow)
     )
-    assert 0 < of_float32 < of_bfloat16 < 10 * 2**-8  # of bfloat16's epsilon; products round otherwise on each CPU
+    # Which is closer depends on the products of the CPU: where they are not made of float32, they round more.
+    assert 0 < of_float32 < 10 * 2**-8 and 0 < of_bfloat16 < 10 * 2**-8 and of_float32 != of_bfloat16

@@ -55,6 +55,13 @@ def test_pieces_are_the_most_probable_ones(tmp_path: Path) -> None:
         assert [tokenizer.vocab[one] for one in ids[splits[number] : splits[number + 1]]] == expected, text
 
 
+def test_random_words_are_pieces_that_texts_can_have(tmp_path: Path) -> None:
+    """CamemBERT has three pieces besides the special ones that no text has."""
+    unused = [["<s>NOTUSED", 0.0], ["</s>NOTUSED", 0.0], ["<unk>NOTUSED", -100]]
+    tokenizer = UnigramTokenizer(write(tmp_path, lambda content: content["model"]["vocab"].extend(unused)))
+    assert [tokenizer.vocab[number] for number in tokenizer.ordinary] == list(SCORES)
+
+
 def test_characters_are_those_that_a_piece_came_from(tmp_path: Path) -> None:
     tokenizer = UnigramTokenizer(write(tmp_path))
     ids, splits, begin, end = tokenizer.encode_with_offsets(texts())

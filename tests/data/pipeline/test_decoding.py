@@ -58,6 +58,19 @@ def test_other_encodings_are_refused_and_read_when_named(encoding: str, tmp_path
     assert decoding.detect(path) == "utf-8"
 
 
+def test_japanese_of_seven_bits_is_refused_and_read_when_named(tmp_path: Path) -> None:
+    """Its bytes are ASCII, so they would be valid UTF-8: "$B:#F|" for the first two ideographs."""
+    path, text = tmp_path / "a.txt", "\u4eca\u65e5\u306f\u5929\u6c17\u304c\u3044\u3044\u3067\u3059\u3002\n" * 9
+    for encoding in ("iso2022_jp", "iso2022_jp_2", "iso2022_jp_ext"):
+        path.write_bytes(f"Subject: river\n{text}".encode(encoding))
+        with pytest.raises(ValueError, match=r"not Unicode; it may be iso2022_jp.*; give --encoding"):
+            decoding.detect(path)
+        with decoding.open_text(path, encoding) as stream:
+            assert stream.read() == f"Subject: river\n{text}"
+    path.write_text("A terminal writes \x1b[1mbold\x1b(B\x1b[m text.")
+    assert decoding.detect(path) == "utf-8"
+
+
 def test_an_english_text_with_a_few_words_of_another_encoding_is_refused(tmp_path: Path) -> None:
     text = "The word for China is \u4e2d\u56fd and the river is called \u957f\u6c5f. It flows through many cities. "
     (tmp_path / "a.txt").write_bytes((text * 9).encode("gb18030"))

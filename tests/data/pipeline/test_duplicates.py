@@ -20,7 +20,10 @@ def test_first_of_each_key(numbers):
 
 
 @pytest.mark.parametrize(
-    "text", ["e\u0301t\u00e9 \u1100\u1161 a\n\u212b", "plain", "", " \n ", "e\u0301" * 999 + " \u0958"]
+    "text",
+    ["e\u0301t\u00e9 \u1100\u1161 a\n\u212b", "plain", "", " \n ", "e\u0301" * 999 + " \u0958"]
+    + ["x" * n + mark * 900 for n in range(3) for mark in ("\u304b\u3099", "\u1112\u1161\u11ab", "a\u0323\u0302")]
+    + ["x" * n + "\u1112\u1161\u11ab\u3099" * 900 for n in range(4)],
 )
 def test_texts_are_composed(text):
     assert duplicates.normalise(text) == unicodedata.normalize("NFC", text)

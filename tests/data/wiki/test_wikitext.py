@@ -29,6 +29,7 @@ def prepared(text: str, lists: wikitext.Lists = "prose") -> str:
         ("[[:Category:Ships|ships]] [[:fr:Lyon]] [[wikt:boat|boats]]", "ships Lyon boats"),
         ("a [[Datei:a.jpg|thumb|[[B]] c]][[Kategorie:X]][[de:Schiff]][[zh-min-nan:X]] [[Ship]]", "a  [[Ship]]"),
         ("a[[Bild:b.JPG|thumb]] [[Star: c.d]]", "a Star: c.d"),
+        ("in [[CSI: Miami]] and [[Up: A Story|Up]]\n[[ fr:L]][[simple:S]]", "in CSI: Miami and Up"),
         ("{{convert|93|m|ft}} {{cvt|3|to|5|km|mi|abbr=on}}", "93 m 3 to 5 km"),
         ("{{lang|de|Turm}} {{nowrap|a b}} {{Val|3.5|e=6}} {{Quote|We did.|X}}", "Turm a b 3.5\xd710^6 We did."),
         ("a {{lang-sq|Tir\xeb}} {{quote|text=We did.}} {{nihongo|Tea|cha|o}}", "a Tir\xeb We did. Tea (cha, o)"),
