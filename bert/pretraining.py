@@ -339,7 +339,10 @@ def with_teacher(
     assert isinstance(task, Pretraining), "`teacher_of` checks it"
     make = WordTeacher if config.distill.has_soft_labels else distillation.LayersTeacher
     teacher = make(dataclasses.replace(run.config, vocab_multiple=1))
-    entry = distillation.load(run, teacher, vocab, config.model, config.run.path, comm)
+    begun = config.run.path
+    if config.init.step and config.init.source and not checkpoint.steps(begun):
+        begun = config.init.source  # whose updates up to `init.step` this run has
+    entry = distillation.load(run, teacher, vocab, config.model, begun, comm)
     return distillation.Distilled(task, teacher, config.distill, config.run.seed), entry
 
 

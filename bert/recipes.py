@@ -923,6 +923,8 @@ def with_architectures(phases: Sequence[Phase], begun: Callable[[Path], bool] = 
         elif completed:
             model = model.with_architecture(completed[-1].config.model, completed[-1].name, flagged)
         elif isinstance(start, Path):
-            model = model.of_weights(start, flagged, layers=config.init.layers)
+            # With init.step it goes on from a run that has taken these layers already.
+            layers = () if config.init.step else config.init.layers
+            model = model.of_weights(start, flagged, layers=layers)
         completed.append(replace(part, config=replace(config, model=model)))
     return completed

@@ -97,7 +97,7 @@ def _check_rates(before: Mapping[str, Any], config: TrainConfig, source: Path) -
             raise UsageError(
                 f"{source}: update {done + 1} had learning rate {was:.4g}, which would be {now:.4g} here; a run that "
                 f"goes on after update {config.init.step} may change it only later (--optimizer.schedule stable "
-                f"--optimizer.decay_start {config.init.step})"
+                f"--optimizer.decay_start {config.optimizer.first_step + config.init.step})"
             )
 
 
