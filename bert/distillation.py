@@ -198,8 +198,9 @@ def load(
 ) -> dict[str, str]:
     """Set a teacher's weights in `module` on every rank; return the entry of config.json that says which they are.
 
-    Rank 0 reads them, and the others have them from it. vocab: of the data. directory: of the student's run. All ranks
-    call it. Raise UsageError if the teacher reads other tokens, or if the run was begun with another one.
+    Rank 0 reads them, and the others have them from it. vocab: of the data. directory: of the student's run, or of the
+    one from an update of which it goes on. All ranks call it. Raise UsageError if the teacher reads other tokens, or if
+    the run was begun with another one.
     """
     if run.config.vocab_size != student.vocab_size:
         raise UsageError(
@@ -221,6 +222,6 @@ def _read(run: Run, module: tf.Module, vocab: Path, student: ModelConfig, direct
     if checkpoint.steps(directory) and labels.settings(directory).get(ENTRY) not in (None, run.weights):
         raise UsageError(
             f"{directory}: was begun with a teacher of other weights than {run.path} has now; give that teacher, or "
-            "another --run.directory"
+            "begin a new run in another --run.directory"
         )
     return run.weights

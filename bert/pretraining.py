@@ -6,7 +6,7 @@ import gc
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -24,7 +24,7 @@ from bert.model.parts import WHOLE, Parts
 from bert.model.replaced_tokens import Masked, ReplacedTokensModel
 from bert.recipes import Phase
 from bert.runs import Run
-from bert.text import dynamic_masking, records, token_file, vocabulary
+from bert.text import dynamic_masking, records, sampler, token_file, vocabulary
 from bert.text.instances import MASK_SHARES
 from bert.text.rules import RULES
 from bert.text.sampler import Batch
@@ -236,12 +236,17 @@ def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
         return CausalLM(config.model, config.run.seed, parts)
     if config.generator is None:
         return Pretraining(config.model, config.run.seed, pairs_of(data), parts)
-    if (pairs := pairs_of(data)) != "none":
+    _check_pairs(config, data)
+    return ReplacedTokens(config.model, config.generator, config.run.seed, config.objective, parts)
+
+
+def _check_pairs(config: PretrainConfig, data: loop.Data) -> None:
+    """Raise UsageError if the data have an objective on pairs and the run has none."""
+    if config.generator and (pairs := pairs_of(data)) != "none":
         raise UsageError(
             f"{data.manifest.path}: was made with --pairs {pairs}, and objective.name {config.objective.name} has no "
             "objective on pairs; make the data with --pairs none"
         )
-    return ReplacedTokens(config.model, config.generator, config.run.seed, config.objective, parts)
 
 
 def describe(config: PretrainConfig, data: loop.Data, ranks: int) -> str:
@@ -339,7 +344,10 @@ def with_teacher(
     assert isinstance(task, Pretraining), "`teacher_of` checks it"
     make = WordTeacher if config.distill.has_soft_labels else distillation.LayersTeacher
     teacher = make(dataclasses.replace(run.config, vocab_multiple=1))
-    entry = distillation.load(run, teacher, vocab, config.model, config.run.path, comm)
+    begun = config.run.path
+    if config.init.step and config.init.source and not checkpoint.steps(begun):
+        begun = config.init.source  # whose updates up to `init.step` this run has
+    entry = distillation.load(run, teacher, vocab, config.model, begun, comm)
     return distillation.Distilled(task, teacher, config.distill, config.run.seed), entry
 
 
@@ -352,18 +360,72 @@ def _vocab(phase: Phase) -> Path:
     return vocabulary.path_in(_folder(phase))
 
 
-def check_data(phases: Sequence[Phase], comm: Communicator) -> None:
-    """Raise the errors that the data of any phase would cause; those of a later one would otherwise come after days."""
+class _Begin(NamedTuple):
+    """What a phase begins with: its name, its resolved configuration, and its data."""
+
+    name: str
+    config: PretrainConfig
+    data: loop.Data
+
+
+def check_phases(phases: Sequence[Phase], comm: Communicator) -> None:
+    """Raise the errors with which any phase would begin; those of a later one would otherwise come after days."""
+    begun: list[_Begin] = []
     for phase in phases:
         data, _ = datasets(_folder(phase), phase.config, comm=comm)
-        resolve(phase.config, data, comm.device, comm.replicas.size)
-        resume.check_vocabulary(_vocab(phases[0]), _vocab(phase), phase.config.model.causal)
+        config = resolve(phase.config, data, comm.device, comm.replicas.size)
+        resume.check_vocabulary(_vocab(phases[0]), _vocab(phase), config.model.causal)
+        begun.append(_Begin(phase.name, config, data))
+    for before, later in itertools.pairwise(begun):
+        _check_later(later, comm)
+        _check_heads(before, later)
 
 
-def _lengths_fit(phases: Sequence[Phase]) -> bool:
-    """Return True. Raise UsageError if a phase is to become longer from whose weights the next one has begun."""
+def _check_later(begin: _Begin, comm: Communicator) -> None:
+    """Raise the errors with which a phase would begin that is not the first one, beside those of its data alone."""
+    _, config, data = begin
+    tokens, replicas = loop.sequence_length(config.model, data), comm.replicas
+    sampler.BatchSampler(data, config.batch, config.run.seed, replicas.rank, replicas.size)
+    teacher = teacher_of(config, tokens, comm).config if config.distill.teacher else None
+    preflight.before_weights(config, comm, teacher=teacher)
+    preflight.before_updates(config, comm, data.manifest.path, tokens)
+    _check_pairs(config, data)
+
+
+def _check_heads(before: _Begin, later: _Begin) -> None:
+    """Raise UsageError if a phase needs a head that the phase before it has not."""
+    if later.config.model.causal or later.config.generator:  # the heads of replaced tokens may begin anew
+        return
+    if before.config.generator:
+        raise UsageError(
+            f"{later.name} learns masked words, for which the weights of {before.name} have no head: that has "
+            f"objective.name {before.config.objective.name}; give both the same"
+        )
+    pairs, theirs = pairs_of(later.data), pairs_of(before.data)
+    if theirs == "none" != pairs:
+        raise UsageError(
+            f"{later.data.manifest.path}: was made with --pairs {pairs}, but the data of {before.name} with --pairs "
+            "none, so that its weights have no head for pairs; make both with the same --pairs"
+        )
+
+
+def _runs_fit(phases: Sequence[Phase]) -> bool:
+    """Return True. Raise UsageError if the next phase has begun from other weights than those that a phase will have.
+
+    So it is if the phase is to become longer, or to begin anew. Also raise it if both have one directory.
+    """
     for phase, later in itertools.pairwise(phases):
-        if checkpoint.steps(later.config.run.path) and resume.grows(phase.config.run):
+        if phase.config.run.path == later.config.run.path:
+            raise UsageError(f"{phase.name} and {later.name} have one run.directory {phase.config.run.path}; give two")
+        if not checkpoint.steps(later.config.run.path):
+            continue
+        if not checkpoint.steps(phase.config.run.path):
+            raise UsageError(
+                f"{later.config.run.path}: has begun, but not from the weights that {phase.name} would make now: "
+                f"{phase.config.run.path} has no checkpoint; give --run.directory for new runs, or run {later.name} "
+                "alone to go on with it"
+            )
+        if resume.grows(phase.config.run):
             raise UsageError(
                 f"{phase.config.run.path}: cannot become longer (run.steps {phase.config.run.steps}), because "
                 f"{later.config.run.path} has begun from its weights; give --run.directory for new runs, or "
@@ -372,14 +434,27 @@ def _lengths_fit(phases: Sequence[Phase]) -> bool:
     return True
 
 
+def _tell_schedule(phases: Sequence[Phase], comm: Communicator) -> None:
+    """Report a phase that has another place in a schedule over all phases than the one where the phase before ends."""
+    for number, (phase, later) in enumerate(itertools.pairwise(phases), start=2):
+        first, end = later.config.optimizer.first_step, phase.config.optimizer.first_step + phase.config.run.steps
+        if first not in (0, end) and not phase.config.budget.hours:
+            loop.tell(
+                f"note: the learning rate of {later.name} goes on from update {first} of the schedule, but "
+                f"{phase.name} ends after update {end}; --phase{number}.optimizer.first_step {end} goes on there",
+                comm,
+            )
+
+
 def train_all(phases: Sequence[Phase], comm: Communicator, recorded: str) -> None:
     """Train several phases one after the other; of those that are finished, only check that they are the same run.
 
     recorded: behind the names of the phases in `config.json`. Raise Stopped if a signal asks for it, also between
     phases.
     """
-    check_data(phases, comm)
-    on_rank_zero(lambda: _lengths_fit(phases), comm)
+    check_phases(phases, comm)
+    on_rank_zero(lambda: _runs_fit(phases), comm)
+    _tell_schedule(phases, comm)
     with stops() as requested:
         for number, phase in enumerate(phases, start=1):
             if comm.broadcast_object(bool(requested)):

@@ -816,6 +816,7 @@ LATER = re.compile(r"--phase([1-9])\.(.+)", re.DOTALL)  # a flag of one phase
 OF_ONE_PHASE = {
     "init.checkpoint": "each phase starts from the one before",
     "init.step": "each phase starts from the one before",
+    "init.layers": "each phase starts from all layers of the one before",
     "optimizer.first_step": "the phases have different places in the schedule",
 }
 OF_THE_PROCESS = ("parallel.", "run.device", "run.deterministic", "run.profile")  # which runs all phases
@@ -867,7 +868,7 @@ def _check_of_one(flag: str, number: int, key: str, recipe: Recipe) -> None:
         raise UsageError(f"{flag}: {recipe.name} has {len(recipe.phases)} phases")
     if key.startswith(OF_THE_PROCESS):
         raise UsageError(f"{flag}: one process runs all phases; give --{key}, or run {_alone(recipe)}")
-    if key in ("init.checkpoint", "init.step") and number > 1:
+    if key in ("init.checkpoint", "init.step", "init.layers") and number > 1:
         raise UsageError(f"{flag}: {OF_ONE_PHASE[key]}; leave it out, or run {recipe.phases[number - 1].name} alone")
 
 
@@ -923,6 +924,8 @@ def with_architectures(phases: Sequence[Phase], begun: Callable[[Path], bool] = 
         elif completed:
             model = model.with_architecture(completed[-1].config.model, completed[-1].name, flagged)
         elif isinstance(start, Path):
-            model = model.of_weights(start, flagged, layers=config.init.layers)
+            # With init.step it goes on from a run that has taken these layers already.
+            layers = () if config.init.step else config.init.layers
+            model = model.of_weights(start, flagged, layers=layers)
         completed.append(replace(part, config=replace(config, model=model)))
     return completed

@@ -110,6 +110,8 @@ def train(training: Training) -> Measures:
     config, comm, data = training.config, training.comm, training.data
     run, weights = config.run, variables(training.task.module)
     tell(_start_line(config, comm), comm)
+    if unfinished := schedule.unfinished(config.optimizer, run.steps):
+        tell(f"warning: {unfinished}", comm)
     checkpoint.check_name(run.path)
     if comm.rank == 0:
         checkpoint.check_entries(run.path)
@@ -185,10 +187,10 @@ class Trainer:
             self.saver.description = description.hashes(self.config.run.path)  # once: later damage differs
         run = self.config.run
         self.samples.ends = [change.end for change in self.comm.broadcast_object(self._changes())]
-        if 0 < run.stop_at <= first < run.steps:  # it is there already
-            raise self._stopped(first)
         if save:
             self._save(first, wait=True)
+        if 0 < run.stop_at <= first < run.steps:  # it is there already
+            raise self._stopped(first)
         self.saved, self.clock = first, _clock(self.config, self.data, self.comm)  # the clock starts here
         while True:
             try:

@@ -97,7 +97,7 @@ def _check_rates(before: Mapping[str, Any], config: TrainConfig, source: Path) -
             raise UsageError(
                 f"{source}: update {done + 1} had learning rate {was:.4g}, which would be {now:.4g} here; a run that "
                 f"goes on after update {config.init.step} may change it only later (--optimizer.schedule stable "
-                f"--optimizer.decay_start {config.init.step})"
+                f"--optimizer.decay_start {config.optimizer.first_step + config.init.step})"
             )
 
 
@@ -221,23 +221,23 @@ def check_vocabulary(theirs: Path, ours: Path, causal: bool) -> None:
 
 
 def _check_same(config: TrainConfig, data: Manifest) -> dict[str, Any]:
-    """Return the configuration that the run recorded.
+    """Return the configuration that the run recorded, with the number of updates that it began with.
 
     Raise UsageError if that or the data differ in anything that its weights depend on. The run may have become longer.
     """
     path = config.run.path / "config.json"
-    before = _recorded(path.parent, config, data)
+    recorded = _recorded(path.parent, config, data)
     if config.batch.bucket_by_length and rules.of(path.parent) == 1:
         raise UsageError(
             f"{path.parent}: begun by an older version, whose batch.bucket_by_length left samples out; begin anew in "
             "another --run.directory"
         )
-    saved = checkpoint.steps(path.parent)
-    before["run.steps"] = length.steps(path.parent, before, checkpoint.step_of(saved[-1]) if saved else 0)
+    steps = length.steps(path.parent, recorded, checkpoint.newest(path.parent))
+    before = recorded | {"run.steps": steps}
     grows = {"run.steps"} if grows_to(config.run, before["run.steps"]) else set[str]()
     _check_settings(before, config, data, grows, path.parent, "go on with it")
     _tell_other_code(path.parent, files.read_json(path))
-    return before
+    return recorded
 
 
 def _recorded(run: Path, config: TrainConfig, data: Manifest) -> dict[str, Any]:

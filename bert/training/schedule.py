@@ -38,6 +38,17 @@ def learning_rate(done: float, optimizer: OptimizerConfig, steps: int) -> float:
     )
 
 
+def unfinished(optimizer: OptimizerConfig, steps: int) -> str:
+    """Return that the warm-up is longer than a run of `steps` updates, in one line; empty if it is not."""
+    if optimizer.warmup_start + optimizer.warmup_steps <= optimizer.first_step + steps:
+        return ""
+    return (
+        f"optimizer.warmup_steps {optimizer.warmup_steps} are not over when the run ends, after update {steps}: its "
+        f"highest learning rate is {learning_rate(steps - 1, optimizer, steps):.4g} instead of "
+        f"{optimizer.learning_rate:g}; give fewer"
+    )
+
+
 def cosine(
     done: float, *, peak: float, warmup_steps: int, steps: int, minimum: float = 0.0, warmup_start: int = 0
 ) -> float:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -284,6 +285,70 @@ def test_the_data_of_all_phases_are_checked_before_the_first_starts(
     with pytest.raises((InputError, UsageError), match=said):
         pretrain.main(["demo", *SHORT, *folders, "--run.directory", str(tmp_path / "run")])
     assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def without_pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_dataset(tmp_path_factory.mktemp("none") / "data", pairs="none")
+
+
+REPLACED = ["--model.position_initializer", "normal", "--phase1.objective.name", "replaced_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("first", "flags", "said"),
+    [
+        ("PAIRS", ["--phase2.batch.per_device", "5"], "batch.total 6 is not a multiple of 5"),
+        ("PAIRS", ["--phase2.init.frozen_layers", "9"], "init.frozen_layers 9 is more than the 2 layers"),
+        ("PAIRS", ["--phase2.run.directory", "PAIRS/run"], "is in the folder of the data"),
+        ("PAIRS", ["--phase2.run.directory", "RUN/phase1"], "demo_phase1 and demo_phase2 have one run.directory"),
+        ("PAIRS", ["--phase2.distill.teacher", "/nowhere"], "/nowhere: no such folder"),
+        ("PAIRS", ["--phase2.model.fused_norm", "true"], "model.fused_norm needs --precision.xla true"),
+        ("NONE", [], "made with --pairs nsp, but the data of demo_phase1 with --pairs none"),
+        ("NONE", [*REPLACED, "--phase2.objective.name", "replaced_tokens"], "has no objective on pairs; make the data"),
+        ("NONE", REPLACED, "demo_phase2 learns masked words, for which the weights of demo_phase1 have no head"),
+    ],
+)
+def test_a_mistake_in_a_later_phase_is_reported_before_the_first_starts(
+    first: str, flags: list[str], said: str, dataset: Path, without_pairs: Path, tmp_path: Path
+) -> None:
+    command = ["demo", *SHORT, "--data.train", first, "PAIRS", "--run.directory", "RUN", *flags]
+    for place, path in {"PAIRS": dataset, "NONE": without_pairs, "RUN": tmp_path / "run"}.items():
+        command = [word.replace(place, str(path)) for word in command]
+    with pytest.raises((InputError, UsageError), match=re.escape(said)):
+        pretrain.main(command)
+    assert not list(tmp_path.rglob("checkpoints"))
+
+
+@pytest.mark.slow
+def test_a_phase_does_not_begin_anew_before_one_that_has_begun_from_its_weights(
+    two_phases: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    work, command = two_phases
+    shutil.copytree(work / "pretrain/demo_phase2", tmp_path / "phase2")
+    with pytest.raises(UsageError, match=r"phase2: has begun, but .* would make now: \S*phase1 has no checkpoint"):
+        pretrain.main([*command, "--run.directory", str(tmp_path)])
+    assert not (tmp_path / "phase1").exists()
+
+
+@pytest.mark.parametrize(("first_step", "told"), [("3", False), ("0", False), ("9", True)])
+def test_a_phase_that_does_not_go_on_where_the_schedule_was_left_is_reported(
+    first_step: str,
+    told: bool,
+    dataset: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(pretraining, "train", lambda *arguments: None)
+    monkeypatch.setattr(pretraining, "_tell_end", lambda phase: None)
+    command = ["demo", *SHORT, "--data.train", str(dataset), str(dataset), "--run.directory", str(tmp_path / "run")]
+    pretrain.main([*command, "--phase2.optimizer.first_step", first_step])
+    note = (
+        "the learning rate of demo_phase2 goes on from update 9 of the schedule, but demo_phase1 ends after update 3; "
+        "--phase2.optimizer.first_step 3 goes on there"
+    )
+    assert (note in capsys.readouterr().err) == told
 
 
 @pytest.fixture(scope="module")

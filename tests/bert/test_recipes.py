@@ -156,6 +156,8 @@ def test_flags_are_for_all_phases_or_for_one() -> None:
         assert [config.run.directory for config in chosen(f"demo {flag}")] == [Path("r/phase1"), Path("r/phase2")]
     assert chosen("bert_tiny_phase2 --run.directory r --data.train a")[0].run.directory == Path("r")
     assert chosen("demo --phase1.init.checkpoint c")[0].init.checkpoint == Path("c")
+    taken = chosen("demo --phase1.init.checkpoint c --phase1.init.layers 0 2 --model.num_hidden_layers 2")
+    assert [config.init.layers for config in taken] == [(0, 2), ()]
 
 
 @pytest.mark.parametrize(
@@ -168,6 +170,8 @@ def test_flags_are_for_all_phases_or_for_one() -> None:
         ("bert_tiny --data.train=a b c", "3 of 2 folders"),
         ("bert_tiny --init.checkpoint r", "each phase starts from the one before; give --phase1.init.checkpoint"),
         ("bert_tiny --phase2.init.checkpoint r", "leave it out, or run bert_tiny_phase2"),
+        ("bert_tiny --init.layers 0 1", "all layers of the one before; give --phase1.init.layers"),
+        ("bert_tiny --phase2.init.layers 1", "leave it out, or run bert_tiny_phase2"),
         ("bert_base --optimizer.first_step 5", "different places in the schedule"),
         ("bert_tiny --phase3.run.steps 5", "has 2 phases"),
         ("bert_tiny --phase2.run.device cpu", "one process runs all phases; give --run.device"),

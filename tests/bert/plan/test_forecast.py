@@ -47,6 +47,13 @@ def test_a_small_micro_batch_is_told_the_one_that_would_be_chosen() -> None:
     assert any(f"with --batch.per_device {free.config.batch.per_device} it is" in remark for remark in given.remarks)
 
 
+def test_a_checkpoint_has_the_weight_two_moments_and_the_average_of_each_parameter() -> None:
+    plain = recipe()
+    averaged = dataclasses.replace(plain, optimizer=dataclasses.replace(plain.optimizer, ema=0.999))
+    count = 336_226_108  # of BERT-Large with both heads and 30,522 words
+    assert [of(config).checkpoint for config in (plain, averaged)] == [12 * count, 16 * count]
+
+
 def test_a_model_that_does_not_fit_names_the_remedies() -> None:
     with pytest.raises(ResourceError, match=r"--parallel\.tensor N"):
         of(recipe("bert_3b9"), "v100-sxm2-32", sequence=512, predictions=77)

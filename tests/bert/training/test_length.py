@@ -84,6 +84,21 @@ def test_a_longer_length_counts_once_an_update_was_saved_with_it(dataset: Path, 
 
 
 @pytest.mark.slow
+def test_a_longer_run_that_returns_to_its_former_end_keeps_its_record(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    train(dataset, run, 2)
+    train(dataset, run, 4)
+    (index,) = (run / "checkpoints/step-00000004").glob("*.index")
+    index.write_bytes(index.read_bytes()[:-1])  # the last good checkpoint is that of update 2
+    capsys.readouterr()
+    train(dataset, run, 4)
+    assert "run.steps was 2, now 4" in capsys.readouterr().err
+    assert length.changes(run) == [length.Change(after=2, steps=4, end=2)]
+
+
+@pytest.mark.slow
 def test_a_phase_from_which_the_next_has_begun_cannot_become_longer(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -131,6 +131,14 @@ def test_an_objective_without_figures_is_told_once(tmp_path: Path, capsys: pytes
     assert [set(line) for line in lines] == [{"step", "split", "scale", "loss", "mlm_loss", "mlm_accuracy"}] * 2
 
 
+@pytest.mark.slow
+def test_a_run_that_ends_within_the_warm_up_says_so(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train_here(dataset, tmp_path / "run", "--run.steps", "1")
+    assert "warning: optimizer.warmup_steps 2 are not over when the run ends, after update 1" in capsys.readouterr().err
+
+
 @pytest.mark.multiprocess
 def test_overlap_computes_the_bits_of_equal_buckets(two_ranks: Path, dataset: Path, tmp_path: Path) -> None:
     more, ranks = LAYOUTS["overlap"]

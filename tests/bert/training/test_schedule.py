@@ -120,3 +120,15 @@ def test_a_later_phase_goes_on_where_the_earlier_one_ended(shape: Any) -> None:
     again = dataclasses.replace(later, warmup_start=8)  # a warm-up of its own
     risen = [schedule.learning_rate(done, again, 12) for done in range(6)]
     assert risen == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("start", "warmup", "first"),
+    [(0, 0, 0), (0, 6, 0), (0, 7, 0), (-4, 10, 0), (-4, 11, 0), (0, 15, 9), (0, 16, 9), (9, 6, 9), (9, 12, 9)],
+)
+def test_a_warm_up_that_is_longer_than_the_run_is_reported(start: int, warmup: int, first: int) -> None:
+    optimizer = OptimizerConfig(learning_rate=0.5, warmup_start=start, warmup_steps=warmup, first_step=first)
+    risen = [(update - start) / warmup if warmup else 1.0 for update in range(first, first + 7)]  # the last is none's
+    said = schedule.unfinished(optimizer, 6)
+    assert bool(said) == (risen[-1] < 1)
+    assert not said or f"its highest learning rate is {0.5 * risen[-2]:.4g} instead of 0.5; give fewer" in said
