@@ -76,7 +76,7 @@ def batches_of(dataset: Path) -> list[Batch]:
     return BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
 
 
-@pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_a_step_learns_both_losses_of_masked_words_and_keeps_the_teacher(
     xla: bool, model_config: ModelConfig, dataset: Path
 ) -> None:
@@ -154,7 +154,7 @@ LAYERS = DistillConfig(outputs=0.0, hidden=3.0, attention=0.25, relations=2.0, r
 
 
 @pytest.mark.parametrize(
-    ("equal", "xla"), [(True, False), (False, False), pytest.param(False, True, marks=pytest.mark.slow)]
+    ("equal", "xla"), [(True, False), (False, False), pytest.param(False, True, marks=pytest.mark.thorough)]
 )
 def test_losses_of_layers_are_the_published_formulas_without_padding(
     equal: bool, xla: bool, model_config: ModelConfig, tmp_path: Path
@@ -204,6 +204,7 @@ def test_losses_of_layers_are_the_published_formulas_without_padding(
     assert len(names) == (0 if equal else 6)  # the projection's kernel and bias, with their moments
 
 
+@pytest.mark.thorough
 def test_the_loss_of_outputs_and_those_of_layers_are_added_with_their_factors(
     model_config: ModelConfig, dataset: Path
 ) -> None:
@@ -225,6 +226,7 @@ def test_the_loss_of_outputs_and_those_of_layers_are_added_with_their_factors(
     assert some["loss"] == pytest.approx(plain + both["nsp_loss"] + 2 * alone["relations_loss"], rel=1e-5)
 
 
+@pytest.mark.thorough
 def test_accumulated_losses_of_layers_are_those_of_one_batch(model_config: ModelConfig, dataset: Path) -> None:
     config = dataclasses.replace(model_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     teacher = LayersTeacher(dataclasses.replace(model_config, hidden_size=30))

@@ -78,7 +78,7 @@ def adopt(stage: Stage, source: Path, output: Path, *more: object) -> tuple[int,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("link", ["true", "false"])
+@pytest.mark.parametrize("link", ["false", pytest.param("true", marks=pytest.mark.thorough)])
 def test_every_record_is_there_as_it_was(link: str, stage: Stage, source: Path, tmp_path: Path) -> None:
     output = tmp_path / "ours"
     code, said = adopt(stage, source, output, "--link", link, "--workers", 1)

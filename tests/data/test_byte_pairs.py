@@ -167,7 +167,7 @@ def train(records: Path, run: Path, *flags: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["roberta", "modernbert"])
+@pytest.mark.parametrize("kind", ["modernbert", pytest.param("roberta", marks=pytest.mark.thorough)])
 def test_pretraining_of_an_import_goes_on_with_ones_own_text(kind, tmp_path, stage, source, verify_folders, capsys):
     theirs = {"roberta": test_roberta, "modernbert": test_modernbert}[kind]
     theirs.a_folder(tmp_path / "theirs")

@@ -34,6 +34,7 @@ def disturbance(tmp_path: Path) -> Disturbance:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_clock_that_jumps_while_a_run_trains_has_no_effect(
     dataset: Path, tmp_path: Path, disturbance: Disturbance
 ) -> None:

@@ -116,6 +116,7 @@ SLUGGISH = """
 """
 
 
+@pytest.mark.thorough
 def test_a_stalled_reader_is_reported_and_waited_for(straight: Path, dataset: Path, tmp_path: Path) -> None:
     done = pretrain(dataset, tmp_path / "run", *LENGTH, "--run.stall_seconds", "1.5", patch=SLUGGISH)
     assert done.returncode == 0, done.stderr

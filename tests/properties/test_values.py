@@ -192,7 +192,9 @@ HIGHEST = """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [LOWEST, HIGHEST], ids=["lowest", "highest"])
+@pytest.mark.parametrize(
+    "flags", [pytest.param(LOWEST, id="lowest"), pytest.param(HIGHEST, id="highest", marks=pytest.mark.thorough)]
+)
 def test_a_run_with_the_values_at_the_ends_of_all_ranges_trains(flags: str, tmp_path: Path) -> None:
     folders = ["--data.train", str(training.write_dataset(tmp_path / "data")), "--run.directory", str(tmp_path / "run")]
     pretrain.main(["demo_phase1", *folders, *SMALL.split(), *flags.split()])

@@ -194,7 +194,7 @@ def test_the_signature_is_as_documented_and_the_folder_as_servers_want_it(narrow
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("compute", ["bfloat16", "float16"])
+@pytest.mark.parametrize("compute", ["float16", pytest.param("bfloat16", marks=pytest.mark.thorough)])
 def test_half_precision_halves_the_weights_and_answers_nearly_alike(narrow, tmp_path, compute):
     folder = exported(narrow.run, tmp_path, "--compute", compute)
     loaded = tf.saved_model.load(str(folder))

@@ -116,6 +116,7 @@ def test_a_run_is_trained_and_every_command_has_its_embeddings(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_service_gives_the_trained_embedding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("starlette", reason="the service needs it")
     from serve import models
@@ -174,6 +175,7 @@ def test_two_ranks_train_like_one(parallel: str, tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_texts_alone_and_scored_pairs_are_learned_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

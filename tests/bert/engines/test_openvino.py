@@ -186,7 +186,9 @@ def in_8_bits(run: Path) -> Path:
     return run
 
 
-@pytest.mark.parametrize("kind", ["answer", "choose", "tag"])
+@pytest.mark.parametrize(
+    "kind", ["answer", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("choose", "tag"))]
+)
 def test_the_file_in_8_bits_gives_the_states_to_each_head(kind: str, tmp_path: Path, unquantised: None) -> None:
     folder = runs.of_questions(tmp_path / kind) if kind == "answer" else runs.of_task(tmp_path / kind, kind)
     in_8_bits(folder)

@@ -192,7 +192,9 @@ def test_the_model_reads_the_sum_of_disentangled_embeddings(model_config: ModelC
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("divided", ["micro-batches", "packed rows", "xla"])
+@pytest.mark.parametrize(
+    "divided", ["micro-batches", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("packed rows", "xla"))]
+)
 def test_gradients_do_not_depend_on_how_an_update_is_computed(
     divided: str, model_config: ModelConfig, tmp_path: Path
 ) -> None:
