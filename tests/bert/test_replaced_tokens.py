@@ -99,6 +99,7 @@ def like(run: Path, one: Path) -> None:
 
 
 @pytest.mark.multiprocess
+@pytest.mark.thorough
 def test_two_ranks_train_like_one_with_the_whole_batch(data: Path, tmp_path: Path) -> None:
     flags = [*ELECTRA, "--model.hidden_dropout_prob", "0", "--model.attention_probs_dropout_prob", "0"]
     train_here(data, tmp_path / "1", *flags, per_device=6)

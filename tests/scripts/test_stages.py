@@ -406,7 +406,7 @@ after:
 STOPS = {
     "itself": ("exit 75", False, -signal.SIGINT),
     "itself, in the background of a script": ("exit 75", True, 2),
-    "by Ctrl-C": ("trap 'exit 75' INT; echo ready; sleep 60 & wait", False, -signal.SIGINT),
+    "by Ctrl-C": ("trap 'exit 75' INT; echo ready; sleep 60 >/dev/null 2>&1 & wait", False, -signal.SIGINT),
     "not, but fails": ("exit 4", False, 2),
 }
 

@@ -150,7 +150,7 @@ def test_a_stopped_run_with_cached_gradients_and_dropout_resumes_with_the_same_b
 @pytest.mark.parametrize(
     "parallel",
     [
-        "",
+        pytest.param("", marks=pytest.mark.thorough),
         pytest.param("--parallel.overlap true --parallel.shard_optimizer true", marks=pytest.mark.thorough),
         pytest.param("--parallel.tensor 2 --model.num_attention_heads 2", marks=pytest.mark.thorough),
     ],

@@ -23,7 +23,7 @@ TITLES = families.TITLES | {"roberta": "Roberta"}
 PASSAGE = "the river flows a river the flowing river the a w1 w2"
 
 
-@pytest.fixture(params=TITLES)
+@pytest.fixture(params=["electra", "roberta", pytest.param("distilbert", marks=pytest.mark.thorough)])
 def start(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The import of a small model with a head for masked words."""
     monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
@@ -58,6 +58,7 @@ def test_an_import_is_fine_tuned_predicts_is_served_and_goes_out(start: Path, tm
     assert config["id2label"] == {"0": "a", "1": "b"}
 
 
+@pytest.mark.thorough
 def test_an_import_learns_to_answer_questions(start: Path, tmp_path: Path) -> None:
     answers = [{"text": "flows", "answer_start": PASSAGE.index("flows")}]
     asked = [{"id": str(number), "question": "the river", "answers": answers} for number in range(12)]

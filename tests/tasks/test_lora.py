@@ -96,6 +96,7 @@ def test_a_stopped_run_with_updates_goes_on_to_the_same_bits(folder: Path, tmp_p
 
 @pytest.mark.multiprocess
 @pytest.mark.timeout(1800)
+@pytest.mark.thorough
 def test_two_parts_of_a_model_train_updates_like_one_rank(folder: Path, tmp_path: Path) -> None:  # noqa: F811
     first = fine_tune(folder, "classify", tmp_path / "first", "--model.num_attention_heads", "4", "--run.steps", "9")
     more = "--lora.rank 3 --lora.alpha 12 --lora.targets query output inner outer --run.log_every 1"

@@ -78,7 +78,12 @@ def on_one_rank(tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> list[
 
 @pytest.mark.multiprocess
 @pytest.mark.parametrize(
-    "more", [["--parallel.shard_optimizer", "true", "--precision.xla", "true"], ["--parallel.tensor", "2"]], ids=str
+    "more",
+    [
+        ["--parallel.shard_optimizer", "true", "--precision.xla", "true"],
+        pytest.param(["--parallel.tensor", "2"], marks=pytest.mark.thorough),
+    ],
+    ids=str,
 )
 def test_two_ranks_learn_what_one_learns(
     more: list[str], on_one_rank: list[float], tokens: Path, tmp_path: Path

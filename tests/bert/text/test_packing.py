@@ -242,6 +242,7 @@ def saved(run: Path, data: Path, model: ModelConfig, spread: float) -> Path:
 
 
 @pytest.mark.multiprocess
+@pytest.mark.thorough
 def test_two_ranks_pack_the_batches_of_one_and_one_of_them_reads_weights(
     short: Path, model_config: ModelConfig, tmp_path: Path
 ) -> None:
