@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import random
 import shutil
 import string
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bert.core import cli, outputs
+from bert.core import cli, outputs, progress
 from bert.text.vocabulary import SPECIAL
 from data import shards, tfrecords, verify
 from tests.downloads import BODY
@@ -22,7 +23,8 @@ from tests.hostile import Site
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, list[str]]]:
-    """Runs `python -m data.<name> arguments`, in this process: exit code and the lines on stderr."""
+    """Runs `python -m data.<name> arguments`, in this process: exit code and the lines on stderr, without progress."""
+    monkeypatch.setattr(progress, "FIRST", math.inf)  # a slow machine would show some
 
     def run(name: str, *arguments: object) -> tuple[int, list[str]]:
         module = importlib.import_module(f"data.{name}")
