@@ -78,8 +78,7 @@ def rules_of(vocab: Path, tokens: Sequence[str]) -> Rules:
         folds = _is_earlier(vocab.parent)
         longest = EARLIER if folds else LONGEST_WORD
         return Rules(lower_case=lower, strip_accents=lower, longest_word=longest, folds=folds)
-    if sha256 := manifest.recorded_hashes(vocab.parent).get(path):
-        manifest.verify_file(path, sha256)
+    _verify(path)
     return rules_from(_object(path), path, tokens)
 
 
@@ -91,6 +90,7 @@ def rules_parameter(vocab: Path) -> dict[str, Any]:
     """
     if vocab.suffix == ".json" or not (vocab.parent / RULES).exists():
         return {}
+    _verify(vocab)
     tokens = load_vocab(vocab)
     lower, rules = is_lower_case(tokens), rules_of(vocab, tokens)
     return {} if rules == Rules(lower_case=lower, strip_accents=lower) else {"rules": settings_of(rules)}
@@ -143,6 +143,12 @@ def copy(vocab: Path, folder: Path) -> None:
         files.write_json(folder / RULES, settings_of(rules_of(vocab, load_vocab(vocab))))
     with files.atomic_write(folder / name_for(vocab), "wb") as stream:
         stream.write(vocab.read_bytes())
+
+
+def _verify(path: Path) -> None:
+    """Raise IntegrityError if the manifest beside a file, where there is one, lists another content."""
+    if sha256 := manifest.recorded_hashes(path.parent).get(path):
+        manifest.verify_file(path, sha256)
 
 
 def _entry(settings: dict[str, Any], name: str, default: Any, path: Path) -> Any:
