@@ -47,13 +47,13 @@ def of_samples(run: Run, folder: Path, split: str, sequences: int, batch_size: i
     totals = {source: dict.fromkeys(evaluation.names, 0.0) for source in data.sources}
     samples = dict.fromkeys(data.sources, 0)
     count = min(sequences or len(data), len(data))
-    batches = sampler.evaluation(data, BatchConfig(total=batch_size, per_device=batch_size), count)
+    batches = sampler.evaluation(data, BatchConfig(total=batch_size, per_device=batch_size, pack=True), count)
     with Progress("evaluate", "samples", count) as progress:
         for source, batch in batches:
             for name, value in evaluation.sums(batch).items():
                 totals[source][name] += float(value)
-            samples[source] += len(batch["input_ids"])
-            progress.add(len(batch["input_ids"]))
+            samples[source] += sampler.samples_in(batch)
+            progress.add(sampler.samples_in(batch))
     figures = _figures(evaluation, {name: sum(sums[name] for sums in totals.values()) for name in evaluation.names})
     for name in task.objectives:
         if f"{name}_loss" not in figures:

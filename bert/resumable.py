@@ -175,7 +175,7 @@ def keep(written: Sequence[Path | None], source: Path, options: Any, run: Run) -
 
 
 def _origin(source: Path, options: Any, run: Run) -> Origin:
-    inputs = [source] if source.is_file() else sorted(path for path in source.rglob("*") if path.is_file())
+    inputs = [source] if source.is_file() else sorted(files.below(source))
     flags = {name: ascii(value) for name, value in vars(options).items() if not isinstance(value, Path)}
     devices = sorted({device.device_type for device in tf.config.get_visible_devices()})
     try:

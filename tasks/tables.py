@@ -83,9 +83,9 @@ def _example(
 
 
 def identity(row: Mapping[str, Any], number: int) -> str:
-    """Return the id of a row, or its number if it has none. Raise ValueError as `writable` does."""
+    """Return the id of a row; its number if it has none, or an empty one. Raise ValueError as `writable` does."""
     value = row.get(ID)
-    return str(number) if value is None else writable(str(value), ID)
+    return str(number) if value is None or value == "" else writable(str(value), ID)
 
 
 def _has(row: Mapping[str, Any], where: Mapping[str, str]) -> bool:

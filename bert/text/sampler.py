@@ -25,6 +25,7 @@ ROUNDS = 4  # of the Feistel network
 # Trimmed batches are padded to a multiple of some tokens, since each length is compiled separately, for about a second
 # on a CPU. By length of the batch, so that padding is at most an eighth or so of it:
 LENGTH_MULTIPLES = {64: 8, 128: 16, 65_536: 32}
+EVALUATION_MULTIPLE = 32  # the same in an evaluation, which has fewer batches over which to spread the compilations
 GPU_LENGTH_MULTIPLE = 128  # the same on a GPU, where XLA compiles the whole step for each length, for a minute or more
 EVALUATION_KEY = 2**32 - 1  # of the permutation whose first images are evaluated; no epoch has it
 PREFETCH = 2  # updates that are read in advance
@@ -245,6 +246,11 @@ def pack(batch: Batch) -> Batch:
     return {name: tf.constant(value) for name, value in rows.items()}
 
 
+def samples_in(batch: Batch) -> int:
+    """Return the number of samples of a batch, which are more than its rows if it is packed."""
+    return len(batch["first_tokens"] if "first_tokens" in batch else next(iter(batch.values())))
+
+
 def evaluated(size: int, limit: int) -> np.ndarray:
     """Return which `limit` of `size` samples a model is evaluated on, in ascending order; all, if there are no more.
 
@@ -258,9 +264,13 @@ def evaluation(
 ) -> Iterator[tuple[str, Batch]]:
     """Yield this rank's share of the `evaluated` samples in batches, each after the name of its source.
 
-    The last batch of each source may be smaller.
+    The last batch of each source may be smaller. With `batch.bucket_by_length` stored instances are sorted by length,
+    and a batch is trimmed to its longest one. With `batch.pack` a batch is packed, but not on a GPU, where each number
+    of rows would be compiled, which takes longer than what the padding does.
     """
     samples = evaluated(len(source), limit)
+    if grouped := batch.bucket_by_length > 0 and isinstance(source, Dataset):
+        samples = samples[np.argsort(source.sizes(samples), kind="stable")]
     source_of, size = source.source_of(samples), batch.per_device
     number = 0  # of the batch, over all ranks
     for place, name in enumerate(source.sources):
@@ -270,5 +280,9 @@ def evaluation(
                 indices = mine[start : start + size]
                 with tf.device("CPU:0"):
                     samples_read = source.read(indices, indices)
+                    if grouped:
+                        samples_read = trim_padding(samples_read, max(training_multiple(1), EVALUATION_MULTIPLE))
+                    if batch.pack and not has_gpu():
+                        samples_read = pack(samples_read)
                 yield name, samples_read
             number += 1

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert.core.progress import Progress
 from bert.model.dropout import DropoutRng
-from bert.text.sampler import Batch
+from bert.text.sampler import Batch, samples_in
 from bert.training.communicator import Communicator
 from bert.training.task import Execution, Sums, Task, flat, means, names_of_sums
 
@@ -48,12 +48,12 @@ class Evaluation:
         """
         suffixes = ["", *(f"/{source}" for source in batches)] if len(batches) > 1 else [""]
         parts = []
-        samples = sum(_samples(batch) for some in batches.values() for batch in some)
+        samples = sum(samples_in(batch) for some in batches.values() for batch in some)
         with self.comm.sums_over_parts(), Progress("evaluate", "samples", samples) as progress:
             for source, some in batches.items():
                 for batch in some:
                     sums = self.sums(batch)
-                    progress.add(_samples(batch))
+                    progress.add(samples_in(batch))
                     parts.append(sums | {f"{name}/{source}": value for name, value in sums.items()})
         totals = sum_over_ranks(parts, [f"{name}{suffix}" for suffix in suffixes for name in self.names], self.comm)
         all_figures: dict[str, float] = {}
@@ -61,10 +61,6 @@ class Evaluation:
             figures = self.figures({name: totals[f"{name}{suffix}"] for name in self.names})
             all_figures |= {f"{name}{suffix}": value for name, value in figures.items() if name != "loss" or not suffix}
         return all_figures
-
-
-def _samples(batch: Batch) -> int:
-    return len(next(iter(batch.values())))
 
 
 def sum_over_ranks(parts: Iterable[Sums], names: Sequence[str], comm: Communicator) -> Sums:

@@ -123,6 +123,8 @@ def test_a_column_called_id_names_the_examples(tmp_path: Path) -> None:
     assert read(tmp_path / "a.csv", label=None) == [TextExample(id="q9", first="hello")]
     (tmp_path / "a.jsonl").write_text('{"text": "a", "id": null}\n{"text": "b", "id": 7}\n{"text": "c"}\n')
     assert [example.id for example in read(tmp_path / "a.jsonl", label=None)] == ["0", "7", "2"]
+    (tmp_path / "b.csv").write_text("id,text\n,hello\n,bye\n")
+    assert [example.id for example in read(tmp_path / "b.csv", label=None)] == ["0", "1"]
 
 
 def test_columns_of_a_file_without_a_header_are_numbers(tmp_path: Path) -> None:

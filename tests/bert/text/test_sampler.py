@@ -233,6 +233,34 @@ def test_evaluation_shares_each_sample_out_once_in_batches_of_one_source(
     assert len(chosen) == min(limit, 41) and (np.diff(chosen) > 0).all()
 
 
+def test_evaluation_by_length_takes_the_same_samples_with_less_padding(
+    two_sources: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler, "LENGTH_MULTIPLES", {65_536: 1})
+    monkeypatch.setattr(sampler, "EVALUATION_MULTIPLE", 4)
+    found = {}
+    for group in (0, 1):
+        batches = evaluation(two_sources, BatchConfig(total=4, per_device=4, bucket_by_length=group), 29)
+        read = [(source, {name: value.numpy() for name, value in batch.items()}) for source, batch in batches]
+        assert (len({batch["input_ids"].shape[1] for _, batch in read}) > 1) == bool(group)
+        found[group] = sorted(
+            (source, ids[: mask.sum()].tolist(), labels.tolist())
+            for source, batch in read
+            for ids, mask, labels in zip(batch["input_ids"], batch["input_mask"], batch["masked_lm_ids"], strict=True)
+        )
+    assert found[0] == found[1] and len(found[0]) == 29
+
+
+def test_evaluation_packs_the_same_samples(tmp_path: Path) -> None:
+    found, data = {}, Dataset(write_dataset(tmp_path / "dataset", heldout=41, shortest=4), "heldout")
+    for packs in (False, True):
+        batches = list(evaluation(data, BatchConfig(total=4, per_device=4, pack=packs), 29))
+        assert sum(sampler.samples_in(batch) for _, batch in batches) == 29
+        assert (sum(len(batch["input_ids"]) for _, batch in batches) < 29) == packs
+        found[packs] = [batch["masked_lm_ids"].numpy()[batch["masked_lm_weights"] > 0].tolist() for _, batch in batches]
+    assert found[True] == found[False]
+
+
 def test_the_evaluated_samples_are_spread_over_all() -> None:
     size, limit = 400_009, 2048
     chosen = sampler.evaluated(size, limit)
