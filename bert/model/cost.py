@@ -119,14 +119,22 @@ def projection_parameters(model: ModelConfig, distill: DistillConfig, teacher: M
     return (model.hidden_size + 1) * teacher.hidden_size if teacher and projected else 0
 
 
-def parameters_beside(config: TrainConfig, teacher: ModelConfig | None) -> int:
+def parameters_beside(config: TrainConfig, teacher: ModelConfig | None, parts: int = 0) -> int:
     """Return the number of parameters of a rank that learn beside its part of the model.
 
     They project hidden states to a teacher's, or are what the model adds to a generator's embeddings of words.
+
+    parts: in how many the model is divided; 0: those of the run.
     """
     model = config.model
-    rows = -(-model.vocab_size // config.parallel.tensor) if config.has_difference else 0
+    rows = -(-model.vocab_size // (parts or config.parallel.tensor)) if config.has_difference else 0
     return projection_parameters(model, config.distill, teacher) + rows * model.embedding_width
+
+
+def checkpoint_bytes(config: PretrainConfig, teacher: ModelConfig | None) -> int:
+    """Return the size of a checkpoint: all weights in float32, and what the optimizer keeps of each."""
+    count = parameters(config.model, config.generator) + parameters_beside(config, teacher, parts=1)
+    return count * (BYTES["float32"] + config.optimizer.bytes_kept)
 
 
 def state_bytes(
@@ -389,5 +397,5 @@ def describe(
         "communication": f"per update {traffic}",
         "memory per rank": f"{memory / 2**30:,.1f} GiB: {state / 2**30:,.1f} of weights, gradients and "
         f"moments, about {working / 2**30:,.1f} of activations",
-        "checkpoint": f"{count * (4 + kept) / 2**30:,.1f} GiB, at most {run.keep + 1} at a time",
+        "checkpoint": f"{checkpoint_bytes(config, teacher) / 2**30:,.1f} GiB, at most {run.keep + 1} at a time",
     }

@@ -13,7 +13,6 @@ from bert.plan.memory import Memory
 from bert.plan.rates import Setting
 from bert.plan.update_time import Times, Work
 
-WEIGHT_BYTES = 4  # of a parameter in a checkpoint, beside what the optimizer keeps of it
 CHECKPOINT_RATE = 1e9  # bytes/s to the disk; an assumption
 BYTES = {"float32": 4, "tf32": 4, "float16": 2, "bfloat16": 4}  # of a state that travels: Horovod sums no bfloat16
 KILO = 1000.0
@@ -144,7 +143,7 @@ def forecast(name: str, config: PretrainConfig, cluster: Cluster, job: Job) -> F
         hours=hours,
         money=hours.times(job.price * cluster.ranks),
         kilowatt_hours=hours.times(cluster.watts / KILO),
-        checkpoint=cost.parameters(config.model, config.generator) * (WEIGHT_BYTES + config.optimizer.bytes_kept),
+        checkpoint=cost.checkpoint_bytes(config, job.teacher),
         remarks=[
             *_remarks(requested, config, largest, cluster),
             *_larger(name, config, cluster, job, largest, hours.value),

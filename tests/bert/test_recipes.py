@@ -135,6 +135,7 @@ def test_modern_recipes_have_rotary_positions_and_the_published_schedule() -> No
         assert (optimizer.name, optimizer.beta_1, optimizer.beta_2) == ("stableadamw", 0.9, 0.98)
         assert optimizer.epsilon == 1e-6
         assert optimizer.learning_rate * optimizer.weight_decay == pytest.approx(1e-5)
+    assert config("bert_modern_small").model.hidden_dropout_prob == 0.0
     for name in MODERN - {"bert_modern_small"}:
         made = config(name)
         assert made.run.steps * made.batch.total == 286_720_000
