@@ -401,8 +401,7 @@ def _mosaic(size: str, per_device: int) -> Phase:
 recipe(
     "bert_modern_small",
     "4 layers x 512 with rotary positions, masked words only and 30 % of them, no dropout, for one GPU or a CPU with "
-    "patience; "
-    f"data {MODERN}",
+    f"patience; data {MODERN}",
     _modern(
         replace(SIZES["small"], hidden_dropout_prob=0.0),  # less than an epoch (docs/results/2026-11-modern-recipe.md)
         BatchConfig(total=256, per_device=64),
