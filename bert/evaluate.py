@@ -4,9 +4,10 @@
     python -m bert.evaluate RUN --text texts.txt
 
 RUN is a run directory of bert.pretrain, or an import with a head for masked words. DIR is made by data.tfrecords with
-the vocabulary of the run; its samples are masked as in training. All are evaluated; --sequences takes some of them,
-with the number of run.evaluate_sequences those of the evaluations in training. If they are of several sources, the
-figures of each follow those of the whole ("mlm_accuracy/books").
+the vocabulary of the run; its samples are masked as in training. Runs that were masked by different shares are compared
+with --mask_shares 1 0 0: words that stay as they are lower the loss of a model that has learned to copy them. All
+samples are evaluated; --sequences takes some of them, with the number of run.evaluate_sequences those of the evaluations
+in training. If they are of several sources, the figures of each follow those of the whole ("mlm_accuracy/books").
 
 With --text each token of each line is masked in turn, and predicted from all others (Salazar et al. 2020, "Masked
 Language Model Scoring"): pseudo_perplexity is exp of minus the mean log probability of the tokens, and
@@ -21,7 +22,7 @@ from typing import Annotated, Literal
 
 from bert.core import cli, ending, ranges
 from bert.core.errors import UsageError
-from bert.core.ranges import BatchSize, Range
+from bert.core.ranges import BatchSize, Range, Share
 from bert.hardware.choices import Compute, Kind
 
 
@@ -39,6 +40,9 @@ class Options:
     """part of the data"""
     sequences: Annotated[int, Range(0, 10**9)] = 0
     """number of samples, spread over all and always the same ones, as in training; 0: all"""
+    mask_shares: tuple[Share, ...] = ()
+    """of the selected tokens of documents, the shares that become [MASK], become a random token, or stay unchanged;
+    default: those of the run's training"""
     batch: BatchSize = 32
     """maximum samples per batch"""
     compute: Compute = "float32"
@@ -50,6 +54,10 @@ class Options:
         ranges.check(self)
         if (self.data is None) == (self.text is None):
             raise UsageError("give either --data or --text")
+        if self.mask_shares:
+            if self.text is not None:
+                raise UsageError("--mask_shares is for --data: with --text each token is masked")
+            ranges.check_mask_shares(self.mask_shares, "mask_shares")
 
 
 def main(argv: list[str]) -> None:
@@ -62,7 +70,7 @@ def main(argv: list[str]) -> None:
     devices.choose(options.device)
     run = Run.open(options.run)
     if options.data is not None:
-        how = options.split, options.sequences, options.batch, options.compute
+        how = options.split, options.sequences, options.batch, options.compute, options.mask_shares
         print(json.dumps(masked_evaluation.of_samples(run, options.data, *how)), flush=True)
     elif options.text is not None:
         print(json.dumps(masked_evaluation.of_texts(run, options.text, options.batch, options.compute)), flush=True)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert import pseudo_likelihood
 from bert.core import checked_json, files
 from bert.core.config import BatchConfig, DataConfig, ObjectiveConfig, RunConfig
-from bert.core.errors import InputError, IntegrityError
+from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.progress import Progress
 from bert.heads import GENERATOR, REPLACED_TOKEN
 from bert.masked_words import MaskedWords, check_head
@@ -31,16 +31,28 @@ Source = Dataset | DynamicMasking
 CHUNK = 256  # texts that are read and encoded at once
 
 
-def of_samples(run: Run, folder: Path, split: str, sequences: int, batch_size: int, compute: Compute) -> dict[str, Any]:
+def of_samples(
+    run: Run,
+    folder: Path,
+    split: str,
+    sequences: int,
+    batch_size: int,
+    compute: Compute,
+    mask_shares: tuple[float, ...] = (),
+) -> dict[str, Any]:
     """Return losses and accuracies on the samples of a folder. Raise InputError if its vocabulary is another one.
 
     sequences: number of samples, spread over all; 0: all. batch_size: the largest number of samples at once.
+    mask_shares: of the selected tokens those that become [MASK], become a random token, or stay; (): as in training.
+    Raise UsageError for shares if the samples are masked already.
     """
     detects = run.has(REPLACED_TOKEN) and run.has(GENERATOR)
     if not detects:
         check_head(run)
-    seed, mask_shares = _masking(run.path)
-    data = dynamic_masking.source(folder, split, seed, rules=rules.of(run.path), mask_shares=mask_shares)
+    seed, shares_of_training = _masking(run.path)
+    shares = mask_shares or shares_of_training
+    data = dynamic_masking.source(folder, split, seed, rules=rules.of(run.path), mask_shares=shares)
+    check_shares(mask_shares, data, folder)
     _check(run, data, folder)
     task = _detection(run) if detects else _task(run, data)
     evaluation = Evaluation(task, Execution(tf.as_dtype(compute)), Communicator())
@@ -63,6 +75,12 @@ def of_samples(run: Run, folder: Path, split: str, sequences: int, batch_size: i
             of_source = {"samples": samples[source]} | _figures(evaluation, sums)
             figures |= {f"{name}/{source}": value for name, value in of_source.items()}
     return {"samples": count} | figures
+
+
+def check_shares(mask_shares: tuple[float, ...], data: Source, folder: Path) -> None:
+    """Raise UsageError if shares are given for samples that are masked already."""
+    if mask_shares and not isinstance(data, DynamicMasking):
+        raise UsageError(f"--mask_shares: the samples in {folder} are masked already; make it with --kind documents")
 
 
 def _check(run: Run, data: Source, folder: Path) -> None:

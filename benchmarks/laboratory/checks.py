@@ -6,7 +6,7 @@ from pathlib import Path
 from benchmarks.laboratory import peer
 from benchmarks.laboratory import plan as plans
 from benchmarks.laboratory.plan import Run, Score
-from bert import evaluate, pretrain, pretraining
+from bert import evaluate, masked_evaluation, pretrain, pretraining
 from bert.core import cli
 from bert.core.errors import InputError, UsageError
 from bert.hardware import devices
@@ -54,7 +54,8 @@ def check_score(score: Score, causal: bool) -> None:
         evaluated = cli.parse(evaluate.Options, ["RUN", *words], prog="bert.evaluate", description=None)
         if evaluated.data is None:
             raise UsageError("give --data, the folder of the samples")
-        dynamic_masking.source(evaluated.data, evaluated.split, 0)
+        samples = dynamic_masking.source(evaluated.data, evaluated.split, 0)
+        masked_evaluation.check_shares(evaluated.mask_shares, samples, evaluated.data)
         return
     _, config = cli.choose(words, RECIPES, prog="tasks.train", description=None)
     for path in datasets.sources(config.data).values():

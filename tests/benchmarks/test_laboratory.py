@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from benchmarks.laboratory import __main__ as command
-from benchmarks.laboratory import check, page, peer
+from benchmarks.laboratory import check, checks, page, peer
 from benchmarks.laboratory import plan as plans
 from benchmarks.laboratory.children import Children
 from benchmarks.laboratory.trials import Laboratory, Leg, Scored, Trial, trials
@@ -120,6 +120,12 @@ def test_data_and_scores_are_checked_before_anything_is_trained(
     text = HEAD.replace('"--run.steps', f'"{flags} --run.steps') + VARIANTS + SCORES.split("[scores.late]")[0]
     with pytest.raises((UsageError, InputError), match=said):
         check.main([str(write_plan(tmp_path, text.replace("--data pairs", score)))])
+
+
+def test_shares_of_masked_samples_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    folder = write_dataset(tmp_path / "data")
+    with pytest.raises(UsageError, match="--mask_shares: the samples in .*data are masked already"):
+        checks.check_score(plans.Score("evaluate", f"--data {folder} --mask_shares 1 0 0"), causal=False)
 
 
 def test_the_process_that_checks_has_nothing_of_libraries_on_the_screen() -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert import evaluate
 from bert.core import outputs
 from bert.core.errors import InputError, UsageError
 from bert.pretrain import main
@@ -266,3 +268,31 @@ def test_the_shares_of_a_run_take_the_place_of_those_of_the_records(folder: Path
     ):
         more = ["--data.mask_shares", "0.9", "0.1", "0", "--run.steps", "3", "--print", "1"]
         main(["bert_mini_phase1", "--data.train", str(dataset), *more])
+
+
+@pytest.mark.slow
+def test_an_evaluation_compares_runs_by_shares_of_its_own(
+    folder: Path, dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Given shares take the place of those of the training; without any, the run's are taken."""
+    small = ["--model.hidden_size", "20", "--model.num_attention_heads", "5", "--model.intermediate_size", "28"]
+    small += ["--batch.total", "6", "--batch.per_device", "3", "--run.steps", "1", "--optimizer.learning_rate", "1e-9"]
+    stay, masked = ("0", "0", "1"), ("1", "0", "0")
+    for name, shares in (("a", stay), ("b", masked)):
+        run = ["--run.directory", str(tmp_path / name), "--data.mask_shares", *shares]
+        main(["bert_mini_phase1", "--data.train", str(folder), *small, *run])
+
+    def figures(run: str, *more: str) -> dict[str, float]:
+        capsys.readouterr()
+        evaluate.main([str(tmp_path / run), "--data", str(folder), *more])
+        found: dict[str, float] = json.loads(capsys.readouterr().out)
+        return found
+
+    assert figures("a") == figures("a", "--mask_shares", *stay) != figures("a", "--mask_shares", *masked)
+    assert figures("a", "--mask_shares", *masked) == pytest.approx(figures("b"), rel=1e-5)
+    with pytest.raises(UsageError, match=f"--mask_shares: the samples in {dataset} are masked already"):
+        evaluate.main([str(tmp_path / "a"), "--data", str(dataset), "--mask_shares", *masked])
+    with pytest.raises(UsageError, match="--mask_shares 1 1 0: must be three shares that add up to 1"):
+        figures("a", "--mask_shares", "1", "1", "0")
+    with pytest.raises(UsageError, match="--mask_shares is for --data"):
+        evaluate.main([str(tmp_path / "a"), "--text", "texts.txt", "--mask_shares", *masked])
