@@ -4,10 +4,10 @@
     python -m bert.evaluate RUN --text texts.txt
 
 RUN is a run directory of bert.pretrain, or an import with a head for masked words. DIR is made by data.tfrecords with
-the vocabulary of the run; its samples are masked as in training. Runs that were masked by different shares are compared
-with --mask_shares 1 0 0: words that stay as they are lower the loss of a model that has learned to copy them. All
-samples are evaluated; --sequences takes some of them, with the number of run.evaluate_sequences those of the evaluations
-in training. If they are of several sources, the figures of each follow those of the whole ("mlm_accuracy/books").
+the vocabulary of the run; its samples are masked as in training. Runs that were masked by different shares are
+compared with --mask_shares 1 0 0: words that stay lower the loss of a model that has learned to copy them. All samples
+are evaluated; --sequences takes some of them, with the number of run.evaluate_sequences those of the evaluations in
+training. If they are of several sources, the figures of each follow those of the whole ("mlm_accuracy/books").
 
 With --text each token of each line is masked in turn, and predicted from all others (Salazar et al. 2020, "Masked
 Language Model Scoring"): pseudo_perplexity is exp of minus the mean log probability of the tokens, and

@@ -123,9 +123,9 @@ def test_data_and_scores_are_checked_before_anything_is_trained(
 
 
 def test_shares_of_masked_samples_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
-    folder = write_dataset(tmp_path / "data")
-    with pytest.raises(UsageError, match="--mask_shares: the samples in .*data are masked already"):
-        checks.check_score(plans.Score("evaluate", f"--data {folder} --mask_shares 1 0 0"), causal=False)
+    score = plans.Score(command="evaluate", flags=f"--data {write_dataset(tmp_path / 'data')} --mask_shares 1 0 0")
+    with pytest.raises(UsageError, match=r"--mask_shares: the samples in .*data are masked already"):
+        checks.check_score(score, causal=False)
 
 
 def test_the_process_that_checks_has_nothing_of_libraries_on_the_screen() -> None:
