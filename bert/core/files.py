@@ -9,7 +9,6 @@ All text that a user gives is read by one rule, in `open_text`, `read_text`, `re
 - CSV is quoted as RFC 4180 says; TSV of `tasks` is never quoted, as that of GLUE.
 """
 
-import bz2
 import contextlib
 import csv
 import errno
@@ -30,6 +29,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from bert.core import compressed
 from bert.core.errors import DamagedFile, InputError, ResourceError, UsageError
 from bert.core.progress import SCREEN
 
@@ -42,7 +42,12 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_FOLDER_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR)
 PATIENCE = 10.0  # seconds to wait for a lock: the ranks of a killed launcher may live on for some seconds
 STARTED_WITH = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # names of what the shell opened for this process
-OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": lambda stream: _zstd(stream)}
+OPENERS: dict[str, Any] = {
+    ".gz": compressed.of_gzip,
+    ".bz2": compressed.of_bzip2,
+    ".xz": compressed.of_xz,
+    ".zst": lambda stream: _zstd(stream),
+}
 
 
 @contextlib.contextmanager

@@ -1,17 +1,22 @@
 """Files are written whole or not at all; text is read from compressed files, and damage is reported."""
 
+import bz2
 import errno
+import gzip
 import io
+import itertools
+import lzma
 import multiprocessing
 import os
 import resource
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from bert.core import files
-from bert.core.errors import InputError, UsageError
+from bert.core import compressed, files
+from bert.core.errors import DamagedFile, InputError, UsageError
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -24,11 +29,13 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
+COMPRESSED: dict[str, Callable[[bytes], bytes]] = {".bz2": bz2.compress, ".gz": gzip.compress, ".xz": lzma.compress}
+
+
 @pytest.mark.parametrize("suffix", [".bz2", ".gz", ".xz", ""])
 def test_text_is_read_from_compressed_files_and_damage_is_named(suffix: str, tmp_path: Path) -> None:
     path, text = tmp_path / f"text{suffix}", "caf\u00e9\n" * 5000
-    with files.OPENERS.get(suffix, open)(path, "wt", encoding="utf-8") as stream:
-        stream.write(text)
+    path.write_bytes(COMPRESSED[suffix](text.encode()) if suffix else text.encode())
     with files.open_text(path) as stream:
         assert stream.read() == text
     assert files.read_text(path, len(text), "remedy") == text
@@ -45,6 +52,36 @@ def test_text_is_read_from_compressed_files_and_damage_is_named(suffix: str, tmp
     else:  # a cut plain file is only a shorter one
         with files.open_text(path) as stream:
             assert stream.read() == "caf\u00e9\n" * 2500 + "c"
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+@pytest.mark.parametrize("compressed_at_once", [1, 3, 1 << 16])
+def test_compressed_streams_follow_each_other_and_none_is_left_out_in_silence(
+    suffix: str, compressed_at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The readers of bz2 and lzma end at what is no stream, and a bit at the beginning of one hides all behind it."""
+    monkeypatch.setattr(compressed, "CHUNK", compressed_at_once)
+    texts = [b"", b"one\n" * 999, b"2\n", b"", b"three\n" * 99]
+    streams, path = [COMPRESSED[suffix](text) for text in texts], tmp_path / f"text{suffix}"
+
+    def read(content: bytes) -> bytes:
+        path.write_bytes(content)
+        with files.open_bytes(path) as stream:
+            return b"".join(iter(lambda: stream.read(57), b""))
+
+    assert read(b"".join(streams)) == read(b"".join(streams) + bytes(8)) == b"".join(texts)
+    assert read(bytes(4).join(streams)) == b"".join(texts)
+    for number, place in itertools.product(range(len(streams)), (0, 1)):
+        damaged = [bytearray(stream) for stream in streams]
+        damaged[number][place] ^= 4
+        with pytest.raises(DamagedFile, match=f"{path}: the compressed file is .*fetch it again"):
+            read(b"".join(damaged))
+    for after in (b"x", b"garbage", streams[1][:-1], streams[1][:2], b"plain text\n" * 9):
+        with pytest.raises(DamagedFile, match=f"{path}: the compressed file is .*fetch it again"):
+            read(b"".join(streams) + after)
+    if suffix != ".gz":  # `gzip` takes an empty file for an empty text
+        with pytest.raises(DamagedFile):
+            read(b"")
 
 
 def test_a_line_that_is_too_long_to_hold_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
