@@ -1,4 +1,4 @@
-"""Convert a folder of books to documents. Each `.txt` file, at any depth, is one book.
+"""Convert a folder of books to documents. Each `.txt` file, at any depth, is one book; other files are listed.
 
     python -m data.books --source books/ --output workdir/corpus/books
 
@@ -247,10 +247,10 @@ def main(argv: list[str]) -> None:
     options = tasks.parse(Options, argv, prog="python -m data.books", description=__doc__)
     if not options.source.is_dir():
         raise InputError(f"{options.source}: no such folder; give the folder of the books")
-    books = sources.find_files(options.source, is_book)
+    books, not_read = sources.divide_files(options.source, is_book)
     if not books:
         raise InputError(f"{options.source}: no .txt file in this folder; give the folder of the books")
-    tasks.build(BooksStage(options, sources.group_files(books)), options.output, options)
+    tasks.build(BooksStage(options, sources.group_files(books), not_read=not_read), options.output, options)
 
 
 if __name__ == "__main__":

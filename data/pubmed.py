@@ -101,8 +101,8 @@ class PubmedStage(sources.SourceStage):
     name = "pubmed"
     options: Options
 
-    def __init__(self, options: Options, paths: Sequence[Path]) -> None:
-        super().__init__(options, [(path,) for path in paths])
+    def __init__(self, options: Options, paths: Sequence[Path], not_read: Sequence[str] = ()) -> None:
+        super().__init__(options, [(path,) for path in paths], not_read=not_read)
 
     def tasks(self, work: Work) -> list[sources.SourceTask]:
         """Find the last version of each citation. Return one task for each file."""
@@ -184,11 +184,14 @@ def main(argv: list[str]) -> None:
     options = tasks.parse(Options, argv, prog="python -m data.pubmed", description=__doc__)
     if not options.source.exists():
         raise InputError(f"{options.source}: no such file or folder; check the path")
-    paths = sources.find_files(options.source, is_pubmed) if options.source.is_dir() else [options.source]
+    paths, others = [options.source], list[str]()
+    if options.source.is_dir():
+        paths, others = sources.divide_files(options.source, is_pubmed)
     if not paths or not is_pubmed(paths[0].name):
         raise InputError(f"{options.source}: no file of PubMed; give files named {' '.join(SUFFIXES)}, or their folder")
     paths.sort(key=lambda path: path.name)  # baseline/ and updatefiles/ are numbered as one series
-    tasks.build(PubmedStage(options, paths), options.output, options)
+    not_read = [name for name in others if not name.endswith(".md5")]  # NLM has the hash of each file beside it
+    tasks.build(PubmedStage(options, paths, not_read), options.output, options)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import dataclasses
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -34,7 +34,6 @@ PLAIN, JSON, SEPARATED = (".txt", ".md"), (".jsonl", ".ndjson", ".json"), {".csv
 COLUMNS = {".parquet": tables.parquet, ".arrow": tables.arrow}
 SUFFIXES = (*PLAIN, *JSON, *SEPARATED, *COLUMNS)
 WITHOUT_TEXT = ("manifest.json", "dataset_info.json", "state.json", "dataset_dict.json")  # ours; those beside .arrow
-SHOWN = 5  # names of files in a line
 LIKE_GOOGLE = "like the input of google-research/bert"
 
 
@@ -160,7 +159,7 @@ def _counted(text: str, counts: Counter[str], lost: losses.Losses) -> str:
 
 
 class TextStage(sources.SourceStage):
-    """Text files to documents. not_read: names of the other files of the folder."""
+    """Text files to documents."""
 
     name = "text"
     causes = {  # noqa: RUF012
@@ -168,10 +167,6 @@ class TextStage(sources.SourceStage):
         "bad rows": "check --text_column, or mend the files",
         "refused": "the manifest names the files; check them, and --encoding",
     }
-
-    def __init__(self, options: Options, groups: Sequence[tuple[Path, ...]], not_read: Sequence[str]) -> None:
-        super().__init__(options, groups)
-        self.not_read = not_read
 
     def parameters(self) -> dict[str, Any]:
         newer = ("document", "text_column", "id_column", "encoding", "join_hyphens", "skip_bad", "language")
@@ -209,7 +204,8 @@ class TextStage(sources.SourceStage):
     def check(self, result: outputs.StageResult) -> outputs.StageResult:
         if not result.counts["documents"]:
             refused = result.extra["refused"].items()
-            why = "; ".join(f"{name}: {reason}" for name, reason in list(refused)[:SHOWN]) or json.dumps(result.counts)
+            shown = [f"{name}: {reason}" for name, reason in list(refused)[: sources.SHOWN]]
+            why = "; ".join(shown) or json.dumps(result.counts)
             raise InputError(f"{self.options.source}: no text in its files ({why}); give text files")
         print(sources.summary(self.name, result), file=sys.stderr)
         if alike := result.counts.get(LIKE_GOOGLE):
@@ -218,10 +214,7 @@ class TextStage(sources.SourceStage):
                 "google-research/bert, but each is read as one document; give --document blank_line",
                 file=sys.stderr,
             )
-        if self.not_read:
-            shown = ", ".join(self.not_read[:SHOWN]) + (", ..." if len(self.not_read) > SHOWN else "")
-            print(f"text: not read, because of their names: {len(self.not_read):,} files ({shown})", file=sys.stderr)
-        return dataclasses.replace(result, extra=result.extra | {"not_read": list(self.not_read)})
+        return result
 
 
 def _records(documents: Iterator[Document], counts: Counter[str], lost: losses.Losses) -> Iterator[dict[str, Any]]:
@@ -257,12 +250,12 @@ def main(argv: list[str]) -> None:
     options = tasks.parse(Options, argv, prog="python -m data.text", description=__doc__)
     if not options.source.exists():
         raise InputError(f"{options.source}: no such file or folder; check the path")
-    paths = sources.find_files(options.source, lambda _: True) if options.source.is_dir() else [options.source]
-    texts = [path for path in paths if kind_of(path.name)]
-    if not texts:
+    texts, not_read = [options.source], list[str]()
+    if options.source.is_dir():
+        texts, not_read = sources.divide_files(options.source, lambda name: bool(kind_of(name)))
+    if not texts or not kind_of(texts[0].name):
         raise InputError(f"{options.source}: no text; give files named {' '.join(SUFFIXES)}, or a folder of them")
-    not_read = [sources.relative_name(path, options.source) for path in paths if not kind_of(path.name)]
-    tasks.build(TextStage(options, sources.group_files(texts), not_read), options.output, options)
+    tasks.build(TextStage(options, sources.group_files(texts), not_read=not_read), options.output, options)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import dataclasses
 import os
 import re
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from data.pipeline.tasks import Stage, TaskResult
 
 GROUP_BYTES = parts.PART_BYTES  # size of the source files that make one task
 MAX_DOCUMENT = 8_000_000  # characters; a document is held in memory, and the longest novels have five million
+SHOWN = 5  # names of files in a line
 SENTENCE_ENDS = (". ", "! ", "? ", "\u3002", "\uff01", "\uff1f", "\u0964", "\u061f", "\u06d4")
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]+")  # control characters that are not white space
 CONTROL_ASCII = bytes([*range(9), *range(14, 28), 127])  # the same in UTF-8, in which they are found faster
@@ -74,15 +76,21 @@ class SourceStage(Stage[SourceTask]):
     """Base of the stages that read source text.
 
     A stage gives `name`, `read` and `check`. groups: the files of each task. settings: what `read` finds in the task;
-    the default is all options.
+    the default is all options. not_read: names of the other files of the folder, which are told and in the manifest.
     """
 
     name: ClassVar[str]
     causes: ClassVar[dict[str, str]] = {}  # of large losses, for `losses.tell`
     language: str | None = None  # of the texts
 
-    def __init__(self, options: Options, groups: Sequence[tuple[Path, ...]], settings: Any = None) -> None:
-        self.options, self.groups, self.settings = options, groups, settings or options
+    def __init__(
+        self,
+        options: Options,
+        groups: Sequence[tuple[Path, ...]],
+        settings: Any = None,
+        not_read: Sequence[str] | None = None,
+    ) -> None:
+        self.options, self.groups, self.settings, self.not_read = options, groups, settings or options, not_read
         if isinstance(options, TextOptions):
             self.language = options.language
 
@@ -135,7 +143,13 @@ class SourceStage(Stage[SourceTask]):
                 losses.tell(self.name, extra["losses"], self.causes)
         if self.language:
             extra["language"] = self.language
+        if self.not_read is not None:
+            extra["not_read"] = list(self.not_read)
         checked = self.check(result_of_all)
+        if self.not_read:
+            shown = ", ".join(self.not_read[:SHOWN]) + (", ..." if len(self.not_read) > SHOWN else "")
+            number = len(self.not_read)
+            print(f"{self.name}: not read, because of their names: {number:,} files ({shown})", file=sys.stderr)
         return dataclasses.replace(checked, extra=checked.extra | extra)
 
     def then(self, made: Path) -> Sequence[object]:
@@ -147,8 +161,18 @@ class SourceStage(Stage[SourceTask]):
 
 def find_files(folder: Path, accepts: Callable[[str], bool]) -> list[Path]:
     """Return the files at any depth whose names `accepts` accepts, ordered by the bytes of their paths."""
-    paths = (path for path in files.below(folder) if accepts(path.name))
-    return sorted(paths, key=lambda path: [os.fsencode(part) for part in path.parts])
+    return divide_files(folder, accepts)[0]
+
+
+def divide_files(folder: Path, accepts: Callable[[str], bool]) -> tuple[list[Path], list[str]]:
+    """Return the files at any depth whose names `accepts` accepts, and the names of the others below the folder.
+
+    Both are ordered by the bytes of their paths. The manifest of a stage is not among the others.
+    """
+    paths = sorted(files.below(folder), key=lambda path: [os.fsencode(part) for part in path.parts])
+    accepted = [path for path in paths if accepts(path.name)]
+    others = [path for path in paths if not accepts(path.name) and path != folder / manifest.NAME]
+    return accepted, [relative_name(path, folder) for path in others]
 
 
 def relative_name(path: Path, folder: Path) -> str:

@@ -297,7 +297,7 @@ def test_encodings_are_told_apart(tmp_path, stage, read):
         (source / name).write_bytes(content)
     (source / "notes.md").write_text("not a book")
     code, lines = stage("books", "--source", source, "--output", tmp_path / "out")
-    assert code == 0 and "e.txt" in lines[-2] and "i.txt" in lines[-2]
+    assert code == 0 and "e.txt" in lines[-3] and "i.txt" in lines[-3]
     assert {document["id"].removeprefix("books:books/"): document["text"] for document in read(tmp_path / "out")} == {
         **dict.fromkeys(("a.txt", "b.TXT", "d.txt", "deep/c.txt", "f.txt"), text),
         "g.txt": "A caf\u00e9.",
@@ -335,6 +335,17 @@ def test_pg19_keeps_its_folders_in_the_order_of_their_paths(tmp_path, stage, rea
     assert contents(tmp_path / "out1") == contents(tmp_path / "out3")
     assert [document["id"] for document in read(tmp_path / "out1")] == [f"books:pg19/{name}" for name in names]
     assert len(list((tmp_path / "out1").glob("part-*"))) == 3
+
+
+def test_files_that_are_not_read_are_named(tmp_path, stage):
+    """A folder may hold books in other formats, or compressed ones."""
+    for name in ("a.txt", "b.TXT", "deep/c.txt.gz", "d.epub", ".hidden"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_text(WRAPPED)
+    code, said = stage("books", "--source", tmp_path / "in", "--output", tmp_path / "out")
+    assert code == 0 and "books: not read, because of their names: 2 files (d.epub, deep/c.txt.gz)" in said
+    made = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert made["not_read"] == ["d.epub", "deep/c.txt.gz"] and made["counts"]["books"] == 2
 
 
 @pytest.mark.parametrize("content", [None, b"\0\1\2"])
