@@ -167,12 +167,12 @@ def find_files(folder: Path, accepts: Callable[[str], bool]) -> list[Path]:
 def divide_files(folder: Path, accepts: Callable[[str], bool]) -> tuple[list[Path], list[str]]:
     """Return the files at any depth whose names `accepts` accepts, and the names of the others below the folder.
 
-    Both are ordered by the bytes of their paths. The manifest of a stage is not among the others.
+    Both are ordered by the bytes of their paths. Hidden files and the manifest of a stage are not among the others.
     """
     paths = sorted(files.below(folder), key=lambda path: [os.fsencode(part) for part in path.parts])
     accepted = [path for path in paths if accepts(path.name)]
-    others = [path for path in paths if not accepts(path.name) and path != folder / manifest.NAME]
-    return accepted, [relative_name(path, folder) for path in others]
+    others = [path for path in paths if not accepts(path.name) and not path.name.startswith(".")]
+    return accepted, [relative_name(path, folder) for path in others if path != folder / manifest.NAME]
 
 
 def relative_name(path: Path, folder: Path) -> str:
