@@ -345,7 +345,7 @@ def test_files_that_are_not_read_are_named(tmp_path, stage):
     code, said = stage("books", "--source", tmp_path / "in", "--output", tmp_path / "out")
     assert code == 0 and "books: not read, because of their names: 2 files (d.epub, deep/c.txt.gz)" in said
     made = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert made["not_read"] == ["d.epub", "deep/c.txt.gz"] and made["counts"]["books"] == 2
+    assert made["extra"]["not_read"] == ["d.epub", "deep/c.txt.gz"] and made["counts"]["books"] == 2
 
 
 @pytest.mark.parametrize("content", [None, b"\0\1\2"])
