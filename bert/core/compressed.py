@@ -6,7 +6,6 @@ text behind it. Zeros between streams and at the end are padding, as the format 
 """
 
 import bz2
-import gzip
 import io
 import lzma
 from collections.abc import Callable
@@ -63,11 +62,6 @@ class Streams(io.RawIOBase):
         while not rest and (more := self._source.read(CHUNK)):
             rest = more.lstrip(b"\0")
         return rest
-
-
-def of_gzip(source: IO[bytes]) -> Any:
-    """Return the text of gzip streams; `gzip` itself refuses what follows them."""
-    return gzip.open(source)
 
 
 def of_bzip2(source: IO[bytes]) -> Any:

@@ -43,7 +43,7 @@ NO_FOLDER_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno
 PATIENCE = 10.0  # seconds to wait for a lock: the ranks of a killed launcher may live on for some seconds
 STARTED_WITH = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # names of what the shell opened for this process
 OPENERS: dict[str, Any] = {
-    ".gz": compressed.of_gzip,
+    ".gz": gzip.open,  # it refuses what follows its streams
     ".bz2": compressed.of_bzip2,
     ".xz": compressed.of_xz,
     ".zst": lambda stream: _zstd(stream),

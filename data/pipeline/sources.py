@@ -23,7 +23,7 @@ from data.pipeline.tasks import Stage, TaskResult
 
 GROUP_BYTES = parts.PART_BYTES  # size of the source files that make one task
 MAX_DOCUMENT = 8_000_000  # characters; a document is held in memory, and the longest novels have five million
-SHOWN = 5  # names of files in a line
+SHOWN = 5  # names of files or documents in a line
 SENTENCE_ENDS = (". ", "! ", "? ", "\u3002", "\uff01", "\uff1f", "\u0964", "\u061f", "\u06d4")
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]+")  # control characters that are not white space
 CONTROL_ASCII = bytes([*range(9), *range(14, 28), 127])  # the same in UTF-8, in which they are found faster
@@ -148,8 +148,8 @@ class SourceStage(Stage[SourceTask]):
         checked = self.check(result_of_all)
         if self.not_read:
             shown = ", ".join(self.not_read[:SHOWN]) + (", ..." if len(self.not_read) > SHOWN else "")
-            number = len(self.not_read)
-            print(f"{self.name}: not read, because of their names: {number:,} files ({shown})", file=sys.stderr)
+            told = f"not read, because of their names: {len(self.not_read):,} files ({shown})"
+            print(f"{self.name}: {told}", file=sys.stderr)
         return dataclasses.replace(checked, extra=checked.extra | extra)
 
     def then(self, made: Path) -> Sequence[object]:
@@ -215,8 +215,8 @@ def summary(stage: str, result: outputs.StageResult) -> str:
     """Return one line with the counts and the first few refused documents."""
     refused = [f"{name}: {reason}" for name, reason in result.extra["refused"].items()]
     counts = ", ".join(f"{number:,} {key}" for key, number in result.counts.items())
-    more = [f"and {len(refused) - 5:,} more, listed in manifest.json"] if len(refused) > 5 else []
-    return "; ".join([f"{stage}: {counts}", *refused[:5], *more])
+    more = [f"and {len(refused) - SHOWN:,} more, listed in manifest.json"] if len(refused) > SHOWN else []
+    return "; ".join([f"{stage}: {counts}", *refused[:SHOWN], *more])
 
 
 def without_controls(text: str) -> tuple[str, int]:
