@@ -372,7 +372,8 @@ def check_phases(phases: Sequence[Phase], comm: Communicator) -> None:
     """Raise the errors with which any phase would begin; those of a later one would otherwise come after days."""
     begun: list[_Begin] = []
     for phase in phases:
-        data, _ = datasets(_folder(phase), phase.config, comm=comm)
+        data, heldout = datasets(_folder(phase), phase.config, comm=comm)
+        loop.check_early_end(phase.config, heldout)
         config = resolve(phase.config, data, comm.device, comm.replicas.size)
         resume.check_vocabulary(_vocab(phases[0]), _vocab(phase), config.model.causal)
         begun.append(_Begin(phase.name, config, data))

@@ -21,7 +21,7 @@ import tensorflow as tf
 from bert import labels
 from bert.core import files
 from bert.core.config import DISTANCES, ModelConfig, TrainConfig, flatten
-from bert.core.errors import IntegrityError, Stopped
+from bert.core.errors import IntegrityError, Stopped, UsageError
 from bert.core.manifest import Manifest
 from bert.core.progress import Progress
 from bert.core.stopping import stops
@@ -109,6 +109,8 @@ def train(training: Training) -> Measures:
     """
     config, comm, data = training.config, training.comm, training.data
     run, weights = config.run, variables(training.task.module)
+    if never := check_early_end(config, training.heldout):
+        tell(f"warning: {never}", comm)
     tell(_start_line(config, comm), comm)
     if unfinished := schedule.unfinished(config.optimizer, run.steps):
         tell(f"warning: {unfinished}", comm)
@@ -147,6 +149,24 @@ def train(training: Training) -> Measures:
         if is_divided(step.state):
             preflight.shared(run.path, comm)
         return trainer.run(first, save=begins and first > 0)
+
+
+def check_early_end(config: TrainConfig, heldout: Data | Evaluator | None) -> str:
+    """Return why a run that is to end early will not, as nothing is evaluated; "" if it may.
+
+    Raise UsageError if it is to end by a figure that its evaluations do not have.
+    """
+    run, is_scored = config.run, isinstance(heldout, Evaluator)
+    if run.patience and not is_scored:
+        raise UsageError("run.patience counts scores on a development set, of which this run has none; leave it out")
+    if run.target_accuracy and is_scored:
+        raise UsageError("run.target_accuracy is for pretraining; leave it out, or give --run.patience")
+    if run.target_accuracy and config.distill.outputs == 0:
+        raise UsageError("run.target_accuracy: with distill.outputs 0 there is no accuracy; give one without the other")
+    target = f"run.target_accuracy {run.target_accuracy:g}" if run.target_accuracy else ""
+    ends = target or (f"run.patience {run.patience}" if run.patience else "")
+    evaluates = heldout is not None and run.evaluate_every > 0
+    return f"{ends} does not end this run, as nothing is evaluated" if ends and not evaluates else ""
 
 
 class _RollBack(Exception):

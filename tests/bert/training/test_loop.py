@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from bert.core import manifest
-from bert.core.errors import Stopped
-from bert.training import metrics, step
+from bert.core.config import BatchConfig, DistillConfig, ModelConfig, OptimizerConfig, RunConfig, TrainConfig
+from bert.core.errors import Stopped, UsageError
+from bert.training import loop, metrics, step
 from tests.training import checkpoints, losses, measured, pretrain, same_bits, train_here, weights, write_dataset
 
 OVERLAP, SHARDED = ["--parallel.overlap", "true"], ["--parallel.shard_optimizer", "true"]
@@ -30,6 +31,13 @@ TWENTY = ["--batch.total", "12", "--run.steps", "20", "--run.save_every", "20", 
 TWENTY += ["--model.num_attention_heads", "4"]  # which two parts divide
 NVLAMB = ["--optimizer.name", "nvlamb"]
 FIGURES = ["--run.evaluate_every", "10", "--run.evaluate_sequences", "30"]
+
+
+def ending(outputs: float = 1.0, **run: Any) -> TrainConfig:
+    """Return the configuration of a run with these settings of its end."""
+    sizes, learning = BatchConfig(total=8, per_device=8), OptimizerConfig(learning_rate=0.1)
+    distill = DistillConfig(outputs=outputs, cosine=1 - outputs)
+    return TrainConfig(model=ModelConfig(), batch=sizes, optimizer=learning, distill=distill, run=RunConfig(**run))
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +145,39 @@ def test_a_run_that_ends_within_the_warm_up_says_so(
 ) -> None:
     train_here(dataset, tmp_path / "run", "--run.steps", "1")
     assert "warning: optimizer.warmup_steps 2 are not over when the run ends, after update 1" in capsys.readouterr().err
+
+
+class Scores:
+    """An evaluator; `check_early_end` asks for no score."""
+
+    measure = "f1"
+
+    def scores(self, step: step.Step, alive: Any) -> dict[str, float]:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("config", "heldout", "said"),
+    [
+        (ending(target_accuracy=72), "samples", ""),
+        (ending(target_accuracy=72), None, "run.target_accuracy 72 does not end this run"),
+        (ending(target_accuracy=72, evaluate_every=0), "samples", "run.target_accuracy 72 does not end"),
+        (ending(patience=3), "samples", "run.patience counts scores on a development set, of which"),
+        (ending(outputs=0, target_accuracy=72), "samples", "there is no accuracy"),
+        (ending(patience=3), Scores(), ""),
+        (ending(patience=3), None, "run.patience counts scores on a development set, of which"),
+        (ending(patience=3, evaluate_every=0), Scores(), "run.patience 3 does not end this run"),
+        (ending(target_accuracy=90), Scores(), "run.target_accuracy is for pretraining; leave"),
+    ],
+)
+def test_an_early_end_that_cannot_come_is_told(config: Any, heldout: Any, said: str) -> None:
+    """A usage error if the run's evaluations never have the figure, else a warning; "" if it may come."""
+    try:
+        told = loop.check_early_end(config, heldout)
+    except UsageError as error:
+        assert "does not end" not in said and said in str(error)
+    else:
+        assert told.startswith(said) and bool(told) == bool(said)
 
 
 @pytest.mark.multiprocess
