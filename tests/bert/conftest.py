@@ -1,5 +1,6 @@
 """A small dataset in the trainer's own format, and a configuration whose sizes are odd and all different."""
 
+import dataclasses
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,12 @@ def model_config() -> ModelConfig:
         intermediate_size=28,
         max_position_embeddings=17,
     )
+
+
+@pytest.fixture
+def shallow_config(model_config: ModelConfig) -> ModelConfig:
+    """A model of one layer, for tests of updates: to trace a layer takes seconds."""
+    return dataclasses.replace(model_config, num_hidden_layers=1)
 
 
 @pytest.fixture

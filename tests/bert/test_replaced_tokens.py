@@ -109,16 +109,13 @@ def test_two_ranks_train_like_one_with_the_whole_batch(data: Path, tmp_path: Pat
 
 
 @pytest.mark.multiprocess
+@pytest.mark.thorough
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("layout", "ranks"),
     [
         ([], 1),
-        pytest.param(
-            ["--parallel.tensor", "2", "--parallel.shard_optimizer", "true", "--parallel.overlap", "true"],
-            4,
-            marks=pytest.mark.thorough,
-        ),
+        (["--parallel.tensor", "2", "--parallel.shard_optimizer", "true", "--parallel.overlap", "true"], 4),
     ],
     ids=["whole", "parts and replicas"],
 )

@@ -138,6 +138,7 @@ def test_lists_of_a_folder_without_them_are_not_to_be_kept(tmp_path, stage):
     assert stage("wikipedia", *command)[0] == 0 and facts(tmp_path / "out")["parameters"] == {}
 
 
+@pytest.mark.thorough
 def test_the_real_slice_is_extracted_whole(tmp_path, stage, shared_data, read):
     source = shared_data / "wikipedia" / "enwiki-pages-articles-slice.xml.bz2"
     assert stage("wikipedia", "--source", source, "--output", tmp_path / "out")[0] == 0

@@ -26,6 +26,7 @@ PRELOADED = [
     "data.download",
     "data.wikipedia",
     "bert.training.checkpoint",
+    "tests.faults.test_kill_sweep",
 ]
 
 _server = multiprocessing.get_context("forkserver")

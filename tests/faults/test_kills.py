@@ -93,13 +93,13 @@ def test_a_run_asked_to_stop_during_an_update_and_again_while_it_saves(
     straight: Path, dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    for kind, number in (("SIGUSR1", 20), ("SIGHUP", 40)):  # test_stopping.py has each signal
+    for kind, number in (("SIGUSR1", 6), ("SIGHUP", 14)):  # test_stopping.py has each signal
         done = pretrain(dataset, run, *LENGTH, patch=ASKED.format(kind=kind, number=number) + AGAIN)
         line = f"stopped at step {number + 1} of {STEPS}, saved; the same command resumes"
         assert (done.returncode, errors(done.stderr)) == (75, [line]), done.stderr
         assert checkpoints(run)[-1] == f"step-{number + 1:08d}" and not checkpoints(run)[0].startswith(".")
     train_here(dataset, run, *LENGTH)
-    assert "after step 41\n" in capsys.readouterr().err
+    assert "after step 15\n" in capsys.readouterr().err
     same_run(straight, run)
 
 
@@ -109,7 +109,7 @@ SLUGGISH = """
     calls, read = [], records.Dataset.read
     def sluggish(self, *arguments):
         calls.append(1)
-        if len(calls) in (1, 80):
+        if len(calls) in (1, 24):
             time.sleep(5)
         return read(self, *arguments)
     records.Dataset.read = sluggish

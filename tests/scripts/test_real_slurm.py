@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.training import LENGTH, ROOT, command, losses, same_bits, weights, write_dataset
+from tests.training import ROOT, command, losses, same_bits, weights, write_dataset
 from tests.waiting import wait_for
 
+LENGTH = ["--run.steps", "160", "--run.save_every", "7"]
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged")
 pytestmark = [
     pytest.mark.thorough,

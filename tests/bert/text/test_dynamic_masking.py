@@ -244,6 +244,7 @@ def test_runs_of_the_first_rules_go_on_with_the_pairs_that_they_had(folder: Path
 @pytest.mark.slow
 def test_the_trainer_takes_them_as_it_takes_stored_instances(folder: Path, tmp_path: Path) -> None:
     small = ["--model.hidden_size", "20", "--model.num_attention_heads", "5", "--model.intermediate_size", "28"]
+    small += ["--model.num_hidden_layers", "1"]
     run = ["--run.steps", "3", "--run.directory", str(tmp_path / "run")]
     batch = ["--batch.total", "6", "--batch.per_device", "3"]
     main(["bert_mini_phase1", "--data.train", str(folder), *small, *run, *batch])
@@ -277,6 +278,7 @@ def test_an_evaluation_compares_runs_by_shares_of_its_own(
     """Given shares take the place of those of the training; without any, the run's are taken."""
     small = ["--model.hidden_size", "20", "--model.num_attention_heads", "5", "--model.intermediate_size", "28"]
     small += ["--batch.total", "6", "--batch.per_device", "3", "--run.steps", "1", "--optimizer.learning_rate", "1e-9"]
+    small += ["--model.num_hidden_layers", "1"]
     stay, masked = ("0", "0", "1"), ("1", "0", "0")
     for name, shares in (("a", stay), ("b", masked)):
         run = ["--run.directory", str(tmp_path / name), "--data.mask_shares", *shares]

@@ -20,11 +20,10 @@ from tests.training import ROOT, errors, losses, pretrain, same_bits, weights
 OURS = ["--run.communicator", "tensorflow"]
 FOUR = ["--run.steps", "4", "--run.save_every", "4"]
 ADAMW = ["--optimizer.name", "adamw", "--model.num_attention_heads", "4"]
-FIRST = "sharded, float16"
 WAYS = {  # flags, and the number of ranks
     "together": ([], 2),
     "overlap": (["--parallel.overlap", "true", "--parallel.bucket_megabytes", "0.01"], 2),
-    FIRST: (["--parallel.shard_optimizer", "true", "--precision.compress", "true"], 2),
+    "sharded, float16": (["--parallel.shard_optimizer", "true", "--precision.compress", "true"], 2),
     "parts": (["--parallel.tensor", "2", "--model.num_attention_heads", "4"], 2),
 }
 
@@ -89,8 +88,9 @@ def test_ranks_of_a_launcher_that_tells_no_place_to_meet_are_refused(monkeypatch
 
 
 @pytest.mark.multiprocess
+@pytest.mark.thorough  # the last test below has the bits of Horovod too
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.thorough] * (way != FIRST)) for way in WAYS])
+@pytest.mark.parametrize("way", WAYS)
 def test_two_ranks_have_the_bits_of_horovod(way: str, dataset: Path, tmp_path: Path) -> None:
     flags, ranks = WAYS[way]
     for name, more in (("horovod", []), ("tensorflow", OURS)):
@@ -192,14 +192,15 @@ def test_a_killed_rank_ends_the_others_and_the_run_goes_on_by_either_communicato
     dataset: Path, tmp_path: Path
 ) -> None:
     straight, run, note = tmp_path / "straight", tmp_path / "run", tmp_path / "killed"
-    assert pretrain(dataset, straight, *EIGHT, ranks=2).returncode == 0
-    killed = pretrain(dataset, run, *EIGHT, *OURS, ranks=2, patch=KILLED.format(note=str(note)))
+    flags = [*EIGHT, *WAYS["sharded, float16"][0]]
+    assert pretrain(dataset, straight, *flags, ranks=2).returncode == 0
+    killed = pretrain(dataset, run, *flags, *OURS, ranks=2, patch=KILLED.format(note=str(note)))
     took = time.time() - float(note.read_text())
     assert killed.returncode == 128 + signal.SIGKILL and took < 60, (killed.stderr, took)
-    stopped = pretrain(dataset, run, *EIGHT, *OURS, ranks=2, patch=ASKED.format(number=6))
+    stopped = pretrain(dataset, run, *flags, *OURS, ranks=2, patch=ASKED.format(number=6))
     assert stopped.returncode == 75 and errors(stopped.stderr) == [
         "stopped at step 7 of 8, saved; the same command resumes"
     ], stopped.stderr
-    done = pretrain(dataset, run, *EIGHT, ranks=2)
+    done = pretrain(dataset, run, *flags, ranks=2)
     assert done.returncode == 0, done.stderr
     same_bits(weights(straight, 8), weights(run, 8))

@@ -25,6 +25,7 @@ def train(dataset: Path, run: Path, steps: int, *more: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_whose_decay_does_not_depend_on_its_length_becomes_the_longer_run(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,6 +29,7 @@ LAYOUTS: dict[str, tuple[list[str], int]] = {  # flags, and number of ranks
 # Dropout is on: a micro-batch has the same masks whichever rank computes it.
 TWENTY = ["--batch.total", "12", "--run.steps", "20", "--run.save_every", "20", "--run.evaluate_every", "0"]
 TWENTY += ["--model.num_attention_heads", "4"]  # which two parts divide
+TWENTY += ["--model.num_hidden_layers", "2"]  # overlap has several buckets
 NVLAMB = ["--optimizer.name", "nvlamb"]
 FIGURES = ["--run.evaluate_every", "10", "--run.evaluate_sequences", "30"]
 
@@ -200,7 +201,6 @@ AFTERWARDS = """
 @pytest.mark.thorough
 def test_overlap_with_xla_computes_the_bits_of_sums_after_the_same_programs(dataset: Path, tmp_path: Path) -> None:
     flags = [*TWENTY, "--run.steps", "4", "--run.save_every", "4", "--precision.xla", "true"]
-    flags += ["--model.num_hidden_layers", "2"]
     for name, layout, patch in (
         ("during", "overlap", None),
         ("after", "overlap", AFTERWARDS),

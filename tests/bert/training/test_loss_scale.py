@@ -57,12 +57,12 @@ def steps(
 @pytest.mark.slow
 @pytest.mark.parametrize(("compute", "bad"), [("float32", np.inf), ("float16", np.nan)])
 def test_an_update_that_is_not_finite_changes_no_weight(
-    compute: Any, bad: float, model_config: ModelConfig, dataset: Path
+    compute: Any, bad: float, shallow_config: ModelConfig, dataset: Path
 ) -> None:
     precision = PrecisionConfig(compute=compute)
     batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
     poisoned = [1.0, bad, bad, 1.0, 1.0]
-    (without, _), *found = steps(model_config, batches, [[1.0, 1.0, 1.0], poisoned, poisoned], precision)
+    (without, _), *found = steps(shallow_config, batches, [[1.0, 1.0, 1.0], poisoned, poisoned], precision)
     (state, measured), (state_again, measured_again) = found
     same_bits(state, state_again)  # an update depends on nothing but the state, which is what a checkpoint has
     np.testing.assert_equal(measured, measured_again)
@@ -80,11 +80,11 @@ def test_an_update_that_is_not_finite_changes_no_weight(
 @pytest.mark.slow
 @pytest.mark.parametrize(("compute", "rounding"), [("float16", 5e-3), ("bfloat16", 2e-2)])
 def test_16_bits_learn_what_float32_learns(
-    compute: Any, rounding: float, model_config: ModelConfig, dataset: Path
+    compute: Any, rounding: float, shallow_config: ModelConfig, dataset: Path
 ) -> None:
     batches = BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
     (_, full), (state, half) = (
-        steps(model_config, batches, [[1.0] * 4], PrecisionConfig(compute=kind))[0] for kind in ("float32", compute)
+        steps(shallow_config, batches, [[1.0] * 4], PrecisionConfig(compute=kind))[0] for kind in ("float32", compute)
     )
     assert all(value.dtype != tf.as_dtype(compute) for value in state.values())  # the weights and moments are float32
     for one, two in zip(full, half, strict=True):

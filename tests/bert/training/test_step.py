@@ -67,9 +67,9 @@ def close(one: Update, two: Update, *, rtol: float, atol: float) -> None:
     assert one[1] == pytest.approx(two[1], rel=max(rtol, 1e-5), abs=1e-5)
 
 
-def test_accumulating_micro_batches_equals_one_big_batch(model_config: ModelConfig, dataset: Path) -> None:
+def test_accumulating_micro_batches_equals_one_big_batch(shallow_config: ModelConfig, dataset: Path) -> None:
     # The samples have 1 to 3 predictions each: dividing by each micro-batch's own count would not give this.
-    data, config = Dataset(dataset, "train"), without_dropout(model_config)
+    data, config = Dataset(dataset, "train"), without_dropout(shallow_config)
     big = BatchSampler(data, BatchConfig(total=12, per_device=12), seed=1).read(0)
     small = BatchSampler(data, BatchConfig(total=12, per_device=3), seed=1).read(0)
     assert (len(big), len(small)) == (1, 4)
@@ -189,18 +189,18 @@ assert sizes[1] < 1.02 * sizes[0], sizes
 
 
 @pytest.mark.slow
-def test_recomputed_activations_change_nothing(model_config: ModelConfig, dataset: Path) -> None:
+def test_recomputed_activations_change_nothing(shallow_config: ModelConfig, dataset: Path) -> None:
     batches = batches_of(dataset)
-    again = dataclasses.replace(model_config, recompute_activations=True)
-    kept, recomputed = (updated(config, batches) for config in (model_config, again))
+    again = dataclasses.replace(shallow_config, recompute_activations=True)
+    kept, recomputed = (updated(config, batches) for config in (shallow_config, again))
     close(kept, recomputed, rtol=1e-4, atol=2e-6)  # dropout is on: its masks must be the same the second time
 
 
 @pytest.mark.slow
-def test_scores_beyond_the_vocabulary_change_nothing(model_config: ModelConfig, dataset: Path) -> None:
+def test_scores_beyond_the_vocabulary_change_nothing(shallow_config: ModelConfig, dataset: Path) -> None:
     batches = batches_of(dataset)
-    rounded = dataclasses.replace(model_config, vocab_multiple=8)  # 104 instead of 99
-    close(updated(model_config, batches), updated(rounded, batches), rtol=1e-4, atol=2e-6)
+    rounded = dataclasses.replace(shallow_config, vocab_multiple=8)  # 104 instead of 99
+    close(updated(shallow_config, batches), updated(rounded, batches), rtol=1e-4, atol=2e-6)
     task = Pretraining(rounded, seed=3)
     assert task.module(batches[0], Mode(tf.float32, DropoutRng(None)))[0].shape == [3, 3, 104]
     assert task.module.encoder.embeddings.word.shape == [99, 20]
@@ -208,9 +208,9 @@ def test_scores_beyond_the_vocabulary_change_nothing(model_config: ModelConfig, 
 
 @pytest.mark.parametrize(("pairs", "measured"), [("sop", {"mlm", "sop"}), ("none", {"mlm"})])
 def test_the_pair_objective_follows_the_data(
-    pairs: str, measured: set[str], model_config: ModelConfig, dataset: Path
+    pairs: str, measured: set[str], shallow_config: ModelConfig, dataset: Path
 ) -> None:
-    task = Pretraining(model_config, seed=3, pairs=pairs)
+    task = Pretraining(shallow_config, seed=3, pairs=pairs)
     weights = variables(task.module)
     assert any(name.startswith(("pooler", "next_sentence")) for name in weights) == (pairs != "none")
     found = step_of(task).update(1, batches_of(dataset), rate=1e-2, stop=False)
