@@ -55,7 +55,7 @@ bpe: setup ## For causal models: train a byte-level BPE on the texts, or take BP
 	$(STAGE) bpe
 tokens: setup ## For causal models: write the texts as one stream of tokens of that BPE
 	$(STAGE) tokens
-verify: setup ## Check every file, line and record that the stages above have made
+verify: setup ## Check every file, line and record that the stages above have made; make them if there are none
 	$(STAGE) verify
 stats: setup ## Tables and pictures of what they have made: NAME-stats beside each folder NAME
 	$(STAGE) stats

@@ -122,7 +122,7 @@ def test_tokens_that_are_there_need_no_source(make: Make) -> None:
     finish("tokens")
     assert make("tokens") == (0, "", [])
     assert make("corpus")[1].startswith(NO_SOURCE)  # which they do not replace
-    assert make("verify", BOOKS="novels")[2][-1] == "python -m data.verify w/corpus w/tfrecords w/tokens"
+    assert make("verify", BOOKS="novels")[2] == ["python -m data.verify w/corpus w/tokens"]
 
 
 def test_shards_follow_the_corpus_and_the_cores(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +188,13 @@ def test_verify_and_stats_imply_the_samples(make: Make) -> None:
         shown = make(goal, BOOKS="novels")[2]
         assert modules(shown)[-3:] == ["data.tfrecords", "data.tfrecords", f"data.{goal}"]
         assert shown[-1].endswith(f"data.{goal} w/corpus w/tfrecords")
+
+
+def test_verify_and_stats_make_nothing_anew(make: Make) -> None:
+    finish("corpus/shards", "corpus/vocab", "tfrecords/seq128")  # perhaps with RECORDS=documents, in another shell
+    for goal in ("verify", "stats"):
+        assert make(goal) == (0, "", [f"python -m data.{goal} w/corpus w/tfrecords"])
+        assert make(goal, BOOKS="novels") == make(goal)
 
 
 def test_tokens_need_no_sentences(make: Make) -> None:
