@@ -444,7 +444,8 @@ def _with_flags(v: Variables, goals: Sequence[str]) -> Variables:
 
     Raise UsageError if it would have no effect.
     """
-    takers = {name: goals_of & {*goals} for name, goals_of in TAKE_FLAGS.items()}
+    trains = {*goals} if v.squad_train else {*goals} - {"squad-eval"}  # which then only answers
+    takers = {name: goals_of & trains for name, goals_of in TAKE_FLAGS.items()}
     if v.flags and {*goals} <= {*STAGES} and not any(takers.values()):
         raise UsageError(f"FLAGS: {' '.join(goals)} takes none; run the command of --dry_run with them")
     own: dict[str, Any] = {name: v.flags for name in takers if takers[name] and not getattr(v, name)}

@@ -331,6 +331,11 @@ def test_flags_go_to_the_goals_that_are_named(make: Make) -> None:
     assert make("verify", GOALS="verify bench", BOOKS="novels", FLAGS="-k x")[0] == 0  # they are for bench
     code, error, shown = make("verify", BOOKS="novels", FLAGS="--workers 2")
     assert code == 2 and error.startswith("FLAGS: verify takes none") and not shown
+    finish("squad/bert_mini")
+    Path("w/squad/bert_mini/config.json").write_text("{}")  # a model, which answers without being trained
+    code, error, shown = make("squad-eval", SQUAD_DEV="d.json", FLAGS="--compute bfloat16")
+    assert code == 2 and error.startswith("FLAGS: squad-eval takes none") and not shown
+    assert make("squad-eval", SQUAD_DEV="d.json", **given, FLAGS="--a")[2][-3].endswith(" --a")
 
 
 @pytest.mark.parametrize(
