@@ -55,7 +55,7 @@ bpe: setup ## For causal models: train a byte-level BPE on the texts, or take BP
 	$(STAGE) bpe
 tokens: setup ## For causal models: write the texts as one stream of tokens of that BPE
 	$(STAGE) tokens
-verify: setup ## Check every file, line and record that the stages above have made
+verify: setup ## Check every file, line and record that the stages above have made; make them if there are none
 	$(STAGE) verify
 stats: setup ## Tables and pictures of what they have made: NAME-stats beside each folder NAME
 	$(STAGE) stats
@@ -159,7 +159,8 @@ $(foreach name,$(GIVEN),$(eval override export $(name) := $$(value $(name))))
 ##   RECIPE         a name in bert/recipes.py: bert_mini (default) is bert_mini_phase1, then bert_mini_phase2
 ##   SQUAD_TRAIN    question set to fine-tune on, .json, .jsonl or compressed (.xz, .gz, .bz2); or squad1 or squad2,
 ##                  which is downloaded;  SQUAD_DEV  likewise, to answer
-##   SQUAD_RECIPE   a name in squad/recipes.py;  SQUAD_RUN  its run directory
+##   SQUAD_RECIPE   a name in squad/recipes.py (default: squad_base or squad_large if RECIPE has this size in its name,
+##                  else squad_mini);  SQUAD_RUN  its run directory
 ##   GLUE           folder of GLUE's tasks, or of TASK alone;  TASK  cola sst2 mrpc qqp stsb mnli qnli rte wnli
 ##   RACE           folder of RACE;  NER  folder with CoNLL-2003's eng.train, eng.testa, eng.testb
 ##   TASK_RUN       run directory of glue, race and ner

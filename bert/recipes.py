@@ -819,7 +819,7 @@ OF_ONE_PHASE = {
     "init.layers": "each phase starts from all layers of the one before",
     "optimizer.first_step": "the phases have different places in the schedule",
 }
-OF_THE_PROCESS = ("parallel.", "run.device", "run.deterministic", "run.profile")  # which runs all phases
+OF_THE_PROCESS = ("parallel.", "run.device", "run.communicator", "run.deterministic", "run.profile")  # of all phases
 
 
 def choose(argv: Sequence[str], *, prog: str, description: str, small: bool = False) -> list[Phase]:

@@ -56,7 +56,7 @@ check_python() {
     found=$("$python" -c 'import sys; print(*sys.version_info[:3], sep=".")
 sys.exit(not (3, 11) <= sys.version_info < (3, 14))') ||
         missing "$python is Python $found, 3.11 to 3.13 are supported" \
-            "apt-get install python3.11 python3.11-venv, and set PYTHON=python3.11"
+            "apt-get install python3.11 python3.11-venv, and export PYTHON=python3.11"
 }
 
 choose_device() { # set `device`; end with 0 if the environment is up to date

@@ -225,16 +225,32 @@ def tokens(v: Variables) -> Iterator[Command]:
         yield python("data.tokens", "--source", *texts, *flags)
 
 
+def _has_finished(folder: Path) -> bool:
+    """Return whether a folder, or one in it, is finished."""
+    return any(map(is_finished, (folder, *folder.glob("*"))))
+
+
+def _samples(v: Variables) -> list[str]:
+    """Return the stage that makes samples, if there are none.
+
+    Those that are there may have been made with other settings than those of `v`: a look at them must not replace them.
+    """
+    return [] if _has_finished(v.work / "tfrecords") or _has_finished(v.work / "tokens") else ["tfrecords"]
+
+
 def _made(v: Variables) -> list[Path]:
-    return [v.corpus, v.work / "tfrecords", *([v.work / "tokens"] if is_finished(v.work / "tokens") else [])]
+    """Return the folders of texts, samples and tokens that are there, or that `tfrecords` makes."""
+    if _samples(v):
+        return [v.corpus, v.work / "tfrecords"]
+    return [folder for folder in (v.corpus, v.work / "tfrecords", v.work / "tokens") if _has_finished(folder)]
 
 
-@stage(needs=lambda _: ["tfrecords"])
+@stage(needs=_samples)
 def verify(v: Variables) -> Iterator[Command]:
     yield python("data.verify", *_made(v))
 
 
-@stage(needs=lambda _: ["tfrecords"])
+@stage(needs=_samples)
 def stats(v: Variables) -> Iterator[Command]:
     yield python("data.stats", *_made(v))
 
@@ -428,7 +444,8 @@ def _with_flags(v: Variables, goals: Sequence[str]) -> Variables:
 
     Raise UsageError if it would have no effect.
     """
-    takers = {name: goals_of & {*goals} for name, goals_of in TAKE_FLAGS.items()}
+    trains = {*goals} if v.squad_train else {*goals} - {"squad-eval"}  # which then only answers
+    takers = {name: goals_of & trains for name, goals_of in TAKE_FLAGS.items()}
     if v.flags and {*goals} <= {*STAGES} and not any(takers.values()):
         raise UsageError(f"FLAGS: {' '.join(goals)} takes none; run the command of --dry_run with them")
     own: dict[str, Any] = {name: v.flags for name in takers if takers[name] and not getattr(v, name)}

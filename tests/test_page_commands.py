@@ -80,7 +80,8 @@ PAGES = [
             "squad1": "made/example/train.json",
             "WIKIPEDIA=en BOOKS=pg19 BERT_CONTACT=you@example.org": "WIKIPEDIA=made/dump BOOKS=made/example/books "
             "BERT_WORKDIR=workdir/day",
-            "RECIPE=bert_large_24h NP=1": "RECIPE=demo SQUAD_RECIPE=squad_tiny NP=1 FLAGS='--run.steps 2'",
+            "RECIPE=bert_large_24h NP=1": "RECIPE=demo SQUAD_RECIPE=squad_tiny NP=1 PRETRAIN_FLAGS='--run.steps 2' "
+            "SQUAD_FLAGS='--run.steps 2'",
             "workdir/squad/bert_large_24h": "workdir/day/squad/demo",
             "workdir/demo/squad/pretrained": "workdir/day/squad/demo",
         },

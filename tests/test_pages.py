@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from bert import commands, recipes
-from bert.core import cli
+from bert.core import cli, config
 from bert.core.errors import UsageError
 from scripts import stages, variables
+from squad.recipes import squad_base
+from tasks.recipes import classify
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -277,3 +279,16 @@ def test_every_command_that_a_page_shows_is_understood(
     assert not wrong, "\n".join(wrong)
     assert len(shown) > (25 if measures else 250)
     assert BY_HAND.keys() <= {command.line for command in every}
+
+
+def test_the_page_on_training_lists_the_flags_that_may_change_when_a_run_goes_on() -> None:
+    text = (ROOT / "docs/training.md").read_text(encoding="utf-8")
+    _, alone, of_sections, of_run = re.split(
+        "These flags may change:|, all of |, and of `run`: ", text[: text.index("`--run.stop_at N` stops a run")]
+    )
+    names = {*re.findall(r"`([a-z_.]+)`", alone), *(f"run.{name}" for name in re.findall(r"`([a-z_]+)`", of_run))}
+    sections = tuple(f"{name}." for name in re.findall(r"`([a-z]+)`", of_sections))
+    every = (recipes.RECIPES["bert_tiny"].phases[0].config, classify(), squad_base())
+    free = {name for each in every for name in config.may_change(each)}
+    of_whole = {name for each in every for name in config.flatten(each) if name.startswith(sections)}
+    assert names | of_whole == free | {"run.steps"}  # which may grow only

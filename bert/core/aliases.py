@@ -118,7 +118,7 @@ COMMON: Names = {
     "dataset_name": DATA_SET,
     "dataset_config_name": DATA_SET,
     "lr_scheduler_type": Refused(
-        "is --optimizer.schedule here: polynomial (linear, with decay_power 1), cosine or stable"
+        "is --optimizer.schedule here: polynomial (for linear also --optimizer.continuous true), cosine or stable"
     ),
     "optim": OPTIMIZER,
     "optimizer_type": OPTIMIZER,

@@ -76,7 +76,9 @@ def check_python(machine: Machine, version: Sequence[int] = sys.version_info[:3]
     if PYTHONS[0] <= tuple(version[:2]) < PYTHONS[1]:
         yield Finding("Python", "ok", f"{number}, {sys.prefix}")
     else:
-        yield Finding("Python", "error", f"{number}; 3.11 to 3.13 are supported", "run make setup PYTHON=python3.11")
+        yield Finding(
+            "Python", "error", f"{number}; 3.11 to 3.13 are supported", "export PYTHON=python3.11, then run make setup"
+        )
     lines = machine.requirements.read_text(encoding="utf-8").splitlines()
     matches = [re.match(r"([\w.-]+)==([\w.]+)", line) for line in lines]
     pins = {str(match.group(1)): str(match.group(2)) for match in matches if match}

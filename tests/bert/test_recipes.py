@@ -176,6 +176,7 @@ def test_flags_are_for_all_phases_or_for_one() -> None:
         ("bert_base --optimizer.first_step 5", "different places in the schedule"),
         ("bert_tiny --phase3.run.steps 5", "has 2 phases"),
         ("bert_tiny --phase2.run.device cpu", "one process runs all phases; give --run.device"),
+        ("bert_tiny --phase2.run.communicator tensorflow", "one process runs all phases; give --run.communicator"),
         ("bert_tiny --phase2.parallel.tensor=2", "give --parallel.tensor"),
         ("bert_tiny --phase2.run.stepz 5", "unknown argument '--run.stepz'; did you mean --run.steps"),
         ("bert_tiny_phase1 --phase1.run.steps 5", "unknown argument '--phase1.run.steps'"),

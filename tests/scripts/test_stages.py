@@ -122,7 +122,7 @@ def test_tokens_that_are_there_need_no_source(make: Make) -> None:
     finish("tokens")
     assert make("tokens") == (0, "", [])
     assert make("corpus")[1].startswith(NO_SOURCE)  # which they do not replace
-    assert make("verify", BOOKS="novels")[2][-1] == "python -m data.verify w/corpus w/tfrecords w/tokens"
+    assert make("verify", BOOKS="novels")[2] == ["python -m data.verify w/corpus w/tokens"]
 
 
 def test_shards_follow_the_corpus_and_the_cores(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +188,13 @@ def test_verify_and_stats_imply_the_samples(make: Make) -> None:
         shown = make(goal, BOOKS="novels")[2]
         assert modules(shown)[-3:] == ["data.tfrecords", "data.tfrecords", f"data.{goal}"]
         assert shown[-1].endswith(f"data.{goal} w/corpus w/tfrecords")
+
+
+def test_verify_and_stats_make_nothing_anew(make: Make) -> None:
+    finish("corpus/shards", "corpus/vocab", "tfrecords/seq128")  # perhaps with RECORDS=documents, in another shell
+    for goal in ("verify", "stats"):
+        assert make(goal) == (0, "", [f"python -m data.{goal} w/corpus w/tfrecords"])
+        assert make(goal, BOOKS="novels") == make(goal)
 
 
 def test_tokens_need_no_sentences(make: Make) -> None:
@@ -324,6 +331,11 @@ def test_flags_go_to_the_goals_that_are_named(make: Make) -> None:
     assert make("verify", GOALS="verify bench", BOOKS="novels", FLAGS="-k x")[0] == 0  # they are for bench
     code, error, shown = make("verify", BOOKS="novels", FLAGS="--workers 2")
     assert code == 2 and error.startswith("FLAGS: verify takes none") and not shown
+    finish("squad/bert_mini")
+    Path("w/squad/bert_mini/config.json").write_text("{}")  # a model, which answers without being trained
+    code, error, shown = make("squad-eval", SQUAD_DEV="d.json", FLAGS="--compute bfloat16")
+    assert code == 2 and error.startswith("FLAGS: squad-eval takes none") and not shown
+    assert make("squad-eval", SQUAD_DEV="d.json", **given, FLAGS="--a")[2][-3].endswith(" --a")
 
 
 @pytest.mark.parametrize(
