@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import api, encode, fill_mask, hidden_states, pseudo_likelihood
+from bert import api, encode, fill_mask, hidden_states, pseudo_likelihood, search
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.embedding import Pool
@@ -268,6 +268,19 @@ def test_8_bits_that_are_not_served_load_nothing_again(tmp_path: Path, unquantis
     served = Models({"run": run}, "float32", 8, "tensorflow")
     in_8_bits(run)
     assert served.reload() == []
+
+
+def test_vectors_in_8_bits_do_not_stand_beside_others_in_an_index(tmp_path: Path, unquantised: None) -> None:
+    run, texts, made = in_8_bits(runs.of_pretraining(tmp_path / "run")), tmp_path / "texts.txt", tmp_path / "library"
+    texts.write_text("a river\n")
+    index = ["index", str(texts), str(made), "--model", str(run), "--engine"]
+    search.main([*index, "openvino_int8"])
+    vectors = np.load(made / "vectors.npy")
+    search.main([*index, "openvino_int8"])  # up to date
+    for name in BOTH:
+        with pytest.raises(InputError, match="an index with another compute; remove it, or choose another folder"):
+            search.main([*index, name])
+    np.testing.assert_array_equal(np.load(made / "vectors.npy"), vectors)
 
 
 def test_the_type_of_products_is_that_of_the_flag() -> None:
