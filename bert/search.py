@@ -29,7 +29,7 @@ from bert.hardware.choices import Compute, Engine, Kind
 
 if TYPE_CHECKING:
     from bert.api import Answer
-    from bert.retrieval.index import Hit
+    from bert.retrieval.index import Hit, Products
 
 PROG = "python -m bert.search"
 COMMANDS = {"index": "make an index of texts, or bring one up to date", "query": "find the passages nearest to a query"}
@@ -108,7 +108,13 @@ def index(options: IndexOptions) -> None:
     run = Run.open(options.model)
     encoder = run.encoder(options.compute, options.engine)
     reader = Reader(run, encoder, pool=options.pool, batch=options.batch, length=options.length)
-    vectors = Vectors(model=run.identity, pool=options.pool, score=options.score, dtype=options.dtype)
+    vectors = Vectors(
+        model=run.identity,
+        pool=options.pool,
+        score=options.score,
+        dtype=options.dtype,
+        compute=_products(options.compute, options.engine),
+    )
     sizes = Sizes(document=options.document, length=reader.length, stride=options.stride)
     builder = Builder(options.texts, options.output, reader, vectors, sizes)
     made, counts = builder.build(options), builder.counts
@@ -118,6 +124,13 @@ def index(options: IndexOptions) -> None:
     if empty := made.count("texts_without_words"):
         what += f"; {empty:,} texts without a word are left out"
     ending.tell(options.output, what, *PROG.split(), "query", options.output, "QUERY")
+
+
+def _products(compute: Compute, engine: Engine) -> Products:
+    """Return the types of the matrix products of an engine."""
+    if engine != "openvino_int8":
+        return compute
+    return "8 bits and bfloat16" if compute == "bfloat16" else "8 bits and float32"  # it refuses float16
 
 
 def query(options: QueryOptions) -> None:

@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import re
 import signal
 import socket
 import sys
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 BACKLOG = 2048  # connections that wait to be accepted
+NAME = re.compile(r"\[[0-9a-f:.]+\]|[^\s:\[\]@/]+", re.ASCII | re.IGNORECASE)  # of a host, without a port
+# As browsers write an origin: in lower case, without a path and without the usual port.
+ORIGIN = re.compile(r"(?!http://.*:80$|https://.*:443$)[a-z][a-z0-9+.-]*://[^\s/?#@*A-Z]+", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +100,13 @@ class Options:
             raise UsageError(f"--queue {self.queue}: less than --windows {self.windows}; give at least as many")
         if "*" in self.allow_origin:
             raise UsageError("--allow_origin *: any web site could use the service; name the sites")
+        if unknown := [origin for origin in self.allow_origin if not ORIGIN.fullmatch(origin)]:
+            raise UsageError(
+                f"--allow_origin {unknown[0]!a}: no browser sends this; give https://HOST or https://HOST:PORT, in "
+                "lower case, without a path and without the usual port"
+            )
+        if unknown := [name for name in self.allow_host if not NAME.fullmatch(name)]:
+            raise UsageError(f"--allow_host {unknown[0]!a}: not the name of a host; give it without https:// and port")
 
 
 def listener(host: str, port: int) -> socket.socket:

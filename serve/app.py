@@ -421,7 +421,10 @@ def application(
     middleware = [Middleware(functools.partial(_Observed, service, frozenset(route.path for route in routes)))]
     middleware += [Middleware(_Strict), Middleware(functools.partial(_Named, frozenset(map(str.lower, hosts))))]
     if origins:
-        middleware += [Middleware(CORSMiddleware, allow_origins=list(origins), allow_headers=["content-type"])]
+        methods, sent = ["GET", "POST"], ["content-type"]
+        middleware += [
+            Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=methods, allow_headers=sent)
+        ]
     handlers: dict[Any, Any] = {Refused: _refused, 404: _http_error, 405: _http_error}
     made = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=service.lifespan)
     made.router.redirect_slashes = False  # it would repeat the name that the client gave the service

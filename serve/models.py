@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.bases import Base, Bases, shared_part
-from bert.core import object_urls
+from bert.core import manifest, object_urls
 from bert.core.errors import IntegrityError, UsageError
 from bert.engines import engine as engines
 from bert.hardware.choices import Compute, Engine
@@ -120,7 +120,7 @@ class Models:
         if search is not None:
             name = search.folder.resolve().name
             folders[f"{name}-search" if name in runs else name] = search.folder
-        self._seen = {name: state_of(folder) for name, folder in folders.items()}
+        self._seen = {name: self._state_of(folder) for name, folder in folders.items()}
         self._loaded: dict[str, Served] = {}
         opened = {name: self._open(name) for name in folders}  # first: a model is loaded as the others' bases ask for
         for name, run in opened.items():
@@ -207,11 +207,14 @@ class Models:
     def _opened_again(self, force: bool) -> Iterator[tuple[str, Run | None]]:
         """Yield the name of each model whose run directory has changed, or of all, and what `_open` returns for it."""
         for name, model in self._loaded.items():
-            state = state_of(model.run)
+            state = self._state_of(model.run)
             if force or state != self._seen[name]:
                 self._seen[name] = state
                 with self._reported(name):
                     yield name, self._open(name)
+
+    def _state_of(self, run: Path) -> tuple[Any, ...]:
+        return state_of(run, in_8_bits=self.engine == "openvino_int8")
 
     @contextlib.contextmanager
     def _reported(self, name: str) -> Iterator[None]:
@@ -231,11 +234,15 @@ def _check_not_older(loaded: Served, earlier: Served) -> None:
         raise IntegrityError(f"{folder}: damaged on disk; write it again, or remove it to serve an older one")
 
 
-def state_of(run: Path) -> tuple[Any, ...]:
-    """Return what changes with a run's checkpoints, settings and thresholds: names, sizes and times of its files."""
+def state_of(run: Path, in_8_bits: bool) -> tuple[Any, ...]:
+    """Return what changes with a run's checkpoints, settings and thresholds: names, sizes and times of its files.
+
+    in_8_bits: whether the model is computed from its export in 8 bits, which is made after the checkpoint.
+    """
     checkpoints = run / "checkpoints"  # with their files, which may be copied one after another
     paths = [run, *sorted(run.glob("*.json")), vocabulary.path_in(run), *sorted(checkpoints.glob("*"))]
     paths += sorted(checkpoints.glob("*/*"))
+    paths += [run / engines.INT8 / manifest.NAME] if in_8_bits else []
     states = []
     for path in paths:
         try:

@@ -19,6 +19,7 @@ number    as for classes   as for classes                  value [B]
 choices   serving_default  first, second [B, choices]      choice [B] from 0, probabilities [B, choices]
 tags      serving_default  words [B, words], "" as padding tags, probabilities [B, words]
 none      serving_default  text [B]                        mean, cls [B, hidden size]: features, as in bert.encode
+                                                           embedding, of an embedding model: as its run says
 
 ONNX takes input_ids, attention_mask and, if the model has segments, token_type_ids [B, T] int64, and returns logits:
 those of the head, of all words for a run of bert.pretrain, or the last hidden states, and of an embedding model the

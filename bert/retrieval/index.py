@@ -25,6 +25,7 @@ from bert.runs import Run
 
 Score = Literal["cosine", "dot"]
 Numbers = Literal["float32", "float16"]
+Products = Literal["float32", "bfloat16", "float16", "8 bits and float32", "8 bits and bfloat16"]
 
 STAGE = "bert.search"
 VECTORS, PASSAGES, OFFSETS, KEYS = "vectors.npy", "passages.jsonl", "offsets.npy", "keys.npy"
@@ -39,6 +40,8 @@ class Vectors:
     pool: Pool
     score: Score
     dtype: Numbers
+    compute: Products = "float32"
+    """types of the matrix products that made them"""
 
     def made(self, features: np.ndarray) -> np.ndarray:
         """Return features [..., D] as they are compared: for the cosine, scaled to length 1."""

@@ -32,6 +32,7 @@ IDEOGRAPHS = (  # first and last of each range, as in Google's code
 SYMBOLS = frozenset("$+<=>^`|~")  # punctuation for BERT, but not for Unicode
 NOT_SPACES = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"  # white space for Python, control characters for BERT
 LONGEST_WORD = 200  # characters, as in Google's code; a longer word is [UNK]
+QUICK = 1000  # characters that the interpreter decomposes within a millisecond or two, whatever they are
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,7 +97,7 @@ class Normalizer:
             if self.rules.lower_case:
                 part = part.lower()
             if self.rules.strip_accents and not part.isascii():
-                part = unicodedata.normalize("NFD", part)
+                part = decomposed(part)
             words += part.translate(self._marks).split()
         return words
 
@@ -164,6 +165,7 @@ class Table(dict[int, str]):
 
 
 _REMOVED = dict.fromkeys(map(ord, NOT_SPACES), "")
+_DECOMPOSED = Table(functools.partial(unicodedata.normalize, "NFD"))
 
 
 def _origin(word: str, places: Sequence[int]) -> Origin:
@@ -184,6 +186,19 @@ def _separated(character: str, marks: bool) -> str:
     if character in SYMBOLS or unicodedata.category(character)[0] == "P":
         return f" {character} "
     return "" if not marks and unicodedata.category(character) == "Mn" else character
+
+
+def decomposed(text: str) -> str:
+    """Return the canonical decomposition (NFD) of a text.
+
+    The interpreter orders a run of marks by insertion, in a time that grows with the square of their number.
+    """
+    if len(text) <= QUICK:
+        return unicodedata.normalize("NFD", text)
+    runs = itertools.groupby(text.translate(_DECOMPOSED), key=lambda character: unicodedata.combining(character) > 0)
+    return "".join(
+        "".join(sorted(run, key=unicodedata.combining)) if combines else "".join(run) for combines, run in runs
+    )
 
 
 def _decomposed(pairs: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:

@@ -9,7 +9,7 @@ such as `<mask>`, are ordinary text.
 import itertools
 import json
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,15 +86,32 @@ def _groups(texts: Sequence[str]) -> list[list[str]]:
 def _without_spaces(offsets: list[tuple[int, int]], text: str) -> np.ndarray:
     """Return offsets without white space at both ends, and with the marks that belong to the last character."""
     spans = np.array(offsets, np.int64).reshape(-1, 2)
+    after_spaces, after_marks = _ends(text, str.isspace), _ends(text, unicodedata.combining)
     for span in spans:
-        while span[0] < len(text) - 1 and text[span[0]].isspace():
-            span[0] += 1
+        span[0] = max(span[0], min(after_spaces(span[0]), len(text) - 1))
         while span[0] < span[1] - 1 and text[span[1] - 1].isspace():
             span[1] -= 1
-        while span[1] < len(text) and unicodedata.combining(text[span[1]]):
-            span[1] += 1
+        span[1] = after_marks(span[1])
     spans[:, 1] = np.maximum(spans[:, 1], spans[:, 0] + 1)
     return spans
+
+
+def _ends(text: str, holds: Callable[[str], Any]) -> Callable[[int], int]:
+    """Return a function that gives the end of the run of characters for which `holds`, from a place on.
+
+    It remembers the last run, since each of many tokens can begin in it.
+    """
+    begin = end = 0
+
+    def after(place: int) -> int:
+        nonlocal begin, end
+        if not begin <= place < end:
+            begin = end = int(place)
+            while end < len(text) and holds(text[end]):
+                end += 1
+        return end
+
+    return after
 
 
 class _Content(NamedTuple):

@@ -17,6 +17,7 @@ pytest.importorskip("starlette", reason="the service needs it")
 
 from starlette.testclient import TestClient
 
+from bert.core.errors import UsageError
 from serve import __main__ as main
 from serve import app, description
 from serve.heads import HEADS
@@ -451,9 +452,39 @@ def test_other_sites_may_ask_only_where_allowed(models: Models) -> None:
         assert response.status_code == 405 and "access-control-allow-origin" not in response.headers
     with client(models, origins=("https://a.example",)) as found:
         response = found.options("/v1/tag", headers=asking)
+        assert response.is_success  # else a browser does not send the request (Fetch, CORS-preflight fetch)
         assert response.headers["access-control-allow-origin"] == "https://a.example"
+        assert "POST" in response.headers["access-control-allow-methods"].split(", ")
+        assert "content-type" in response.headers["access-control-allow-headers"].lower().split(", ")
+        for body in ({"text": "a"}, {"txt": "a"}):  # a page must be able to read why it is refused
+            answer = found.post("/v1/tag", json=body, headers={"origin": "https://a.example"})
+            assert answer.headers["access-control-allow-origin"] == "https://a.example"
         other = found.options("/v1/tag", headers=asking | {"origin": "https://b.example"})
-        assert "access-control-allow-origin" not in other.headers
+        assert not other.is_success and "access-control-allow-origin" not in other.headers
+        put = found.options("/v1/tag", headers=asking | {"access-control-request-method": "PUT"})
+        assert not put.is_success
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("allow_origin", "https://a.example/"),  # as it is in the address bar
+        ("allow_origin", "https://a.example/page"),
+        ("allow_origin", "https://A.example"),
+        ("allow_origin", "https://a.example:443"),
+        ("allow_origin", "a.example"),
+        ("allow_origin", "null"),
+        ("allow_host", "a.example:8000"),
+        ("allow_host", "https://a.example"),
+        ("allow_host", "::1"),
+        ("allow_host", ""),
+    ],
+)
+def test_a_name_that_no_request_has_is_refused(flag: str, value: str) -> None:
+    known = main.Options(model=("x",), allow_origin=("https://b.example:8443", "http://[::1]:8"), allow_host=("B.c",))
+    changed: dict[str, Any] = {flag: (*getattr(known, flag), value)}
+    with pytest.raises(UsageError, match=f"--{flag}"):
+        dataclasses.replace(known, **changed)
 
 
 def test_the_page_asks_nothing_from_outside(models: Models) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import api, encode, fill_mask, hidden_states, pseudo_likelihood
+from bert import api, encode, fill_mask, hidden_states, pseudo_likelihood, search
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.embedding import Pool
@@ -244,6 +245,42 @@ def test_8_bits_of_other_weights_are_refused(tmp_path: Path, unquantised: None) 
     checkpoint.save(run, 4, weights, keep=1)
     with pytest.raises(InputError, match="not the 8 bits of the checkpoint that is used; remove it"):
         tasks_model.load(run, engine="openvino_int8")
+
+
+def test_a_service_takes_a_new_checkpoint_once_its_8_bits_are_there(
+    tmp_path: Path, unquantised: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = in_8_bits(runs.of_task(tmp_path / "run", "classify"))
+    served = Models({"run": run}, "float32", 8, "openvino_int8")
+    assert served.reload() == []
+    head = Run.open(run).head
+    assert head is not None
+    checkpoint.save(run, 4, variables(TaskModel(CONFIG, 5, head)), keep=1)
+    assert served.reload() == [] and "remove it and run python -m bert.export openvino" in capsys.readouterr().err
+    shutil.rmtree(run / "int8")  # what the message asks for
+    in_8_bits(run)
+    assert served.reload() == ["run"] and served.all()[0].details["checkpoint"] == "step-00000004"
+    assert served.reload() == []
+
+
+def test_8_bits_that_are_not_served_load_nothing_again(tmp_path: Path, unquantised: None) -> None:
+    run = runs.of_task(tmp_path / "run", "classify")
+    served = Models({"run": run}, "float32", 8, "tensorflow")
+    in_8_bits(run)
+    assert served.reload() == []
+
+
+def test_vectors_in_8_bits_do_not_stand_beside_others_in_an_index(tmp_path: Path, unquantised: None) -> None:
+    run, texts, made = in_8_bits(runs.of_pretraining(tmp_path / "run")), tmp_path / "texts.txt", tmp_path / "library"
+    texts.write_text("a river\n")
+    index = ["index", str(texts), str(made), "--model", str(run), "--engine"]
+    search.main([*index, "openvino_int8"])
+    vectors = np.load(made / "vectors.npy")
+    search.main([*index, "openvino_int8"])  # up to date
+    for name in BOTH:
+        with pytest.raises(InputError, match="an index with another compute; remove it, or choose another folder"):
+            search.main([*index, name])
+    np.testing.assert_array_equal(np.load(made / "vectors.npy"), vectors)
 
 
 def test_the_type_of_products_is_that_of_the_flag() -> None:

@@ -191,7 +191,9 @@ def test_a_damaged_file_is_refused_by_its_name(name: str, made: Made) -> None:
 def test_an_index_of_another_model_or_pool_is_refused(made: Made, tmp_path: Path) -> None:
     made.index()
     before, other = made.content(), runs.of_questions(tmp_path / "other")
-    for more, what in ((("--pool", "cls"), "pool"), (("--score", "dot"), "score"), (("--dtype", "float16"), "dtype")):
+    others = {"pool": "cls", "score": "dot", "dtype": "float16", "compute": "bfloat16"}
+    for what, value in others.items():
+        more = f"--{what}", value
         with pytest.raises(InputError, match=f"an index with another {what}; remove it, or choose another folder"):
             made.index(*more)
     made.model = other

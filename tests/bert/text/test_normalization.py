@@ -1,13 +1,16 @@
 """Words of texts: every character as Hugging Face's tokenizers have it, and the cases in which Google's differ."""
 
+import time
 import unicodedata
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import normalizers, pre_tokenizers
 
+from bert.text import normalization
 from bert.text.normalization import Normalizer, Rules
 
 RULES = {
@@ -96,3 +99,21 @@ def test_special_tokens_are_found_as_they_are_written() -> None:
     assert words("x[E1]Caf\xe9[/E1], [e1] [E11]", rules) == ["x", "[E1]", "cafe", "[/E1]", ",", "[", "e1", "]", "[E11]"]
     (before, special, after) = Normalizer(rules).origins("\xe9[E1]b")
     assert (before.begins[0], list(special.begins), after.ends[-1]) == (0, [1, 2, 3, 4], 6)
+
+
+def test_long_texts_without_spaces_have_their_marks_in_order() -> None:
+    """As the interpreter's own NFD has them, which is slow for texts that are much longer."""
+    random = np.random.default_rng(5)
+    letters = list("a\xe9\uac01\u0301\u0323\u0344\u0f73\u0f71\u0f80\u302e\u302f\U0001d165\u1e69\xe5\u0902")
+    for length in (999, 1001, 3001):
+        text = "".join(random.choice(letters, length))
+        assert normalization.decomposed(text) == unicodedata.normalize("NFD", text)
+        marks = [one for one in unicodedata.normalize("NFD", text) if unicodedata.category(one) != "Mn"]
+        assert "".join(words(text, RULES["lower"])) == "".join(marks)
+
+
+def test_a_letter_with_very_many_marks_is_read_at_once() -> None:
+    """Anybody can send one to a service. The interpreter's NFD orders them by insertion: these would take 10 s."""
+    text, begun = "e" + "\u0301\u0323" * 50_000, time.process_time()
+    assert words(text, RULES["lower"]) == ["e"]
+    assert time.process_time() - begun < 3

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bert.core.errors import InputError
+from bert.text import unigram
 from bert.text.tokenization import UnigramTokenizer
 from tests.unigram import PIECES, SCORES, fields, write
 
@@ -79,6 +80,27 @@ def test_characters_are_those_that_a_piece_came_from(tmp_path: Path) -> None:
     ids, _, begin, end = tokenizer.encode_with_offsets([text])
     found = {tokenizer.vocab[one]: text[b:e] for one, b, e in zip(ids, begin, end, strict=True)}
     assert found["cat"] == "cat" and found["\u00e9"] == "e\u0301"
+
+
+@pytest.mark.parametrize("character", ["\u094d", " "])
+def test_characters_of_one_long_run_are_read_once(character: str) -> None:
+    """Anybody can send such a text to a service. To read the run for each of its tokens would take hours."""
+
+    class Text(str):
+        read = 0
+
+        def __getitem__(self, place: Any) -> str:
+            Text.read += 1
+            return super().__getitem__(place)
+
+    count = 500
+    spans = unigram._without_spaces([(place, place + 1) for place in range(count + 2)], Text(f"t{count * character}t"))
+    assert Text.read < 9 * count
+    if character == " ":  # the next character that is none
+        expected = [[count + 1, count + 2]] * count
+    else:  # all marks that follow
+        expected = [[place, count + 1] for place in range(1, count + 1)]
+    assert spans[1:-1].tolist() == expected
 
 
 def test_rows_are_those_of_roberta_and_a_mask_takes_the_spaces_before_it(tmp_path: Path) -> None:
