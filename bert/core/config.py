@@ -520,7 +520,7 @@ class RunConfig:
     keep: Count = field(default=3, metadata=MAY_CHANGE)
     """number of newest checkpoints to keep"""
     keep_every: CountOrNone = field(default=0, metadata=MAY_CHANGE)
-    """also keep the checkpoints of all multiples of this number of updates; 0: none"""
+    """also keep the checkpoints of all multiples of this number of updates, a multiple of save_every; 0: none"""
     evaluate_every: CountOrNone = field(default=500, metadata=MAY_CHANGE)
     """updates between evaluations on the held-out split; 0: never"""
     evaluate_sequences: Count = field(default=2048, metadata=MAY_CHANGE)

@@ -1,0 +1,79 @@
+"""Flags that have no effect beside others: which are refused, and which are not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bert import recipes
+from bert.core.config import flatten
+from bert.core.errors import UsageError
+from squad import train as squad_train
+from tasks import train as tasks_train
+from tasks.recipes import RECIPES
+
+
+class Started(Exception):
+    """A command has accepted its flags."""
+
+
+def start(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give flags to the command of a recipe. Raise Started if it would train now."""
+
+    def begin(*_: object) -> None:
+        raise Started
+
+    recipe = line.split()[0]
+    if recipe in recipes.RECIPES:
+        recipes.choose(line.split(), prog="python -m bert.pretrain", description="")
+        raise Started
+    command = squad_train if recipe.startswith("squad") else tasks_train
+    monkeypatch.setattr(command, "run", begin)
+    command.main(line.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("classify --run.evaluate_every 100", "length.evaluations 1.*give --length.evaluations 0 as well"),
+        ("classify --eval_steps 100", "run.evaluate_every has no effect beside length.evaluations 1"),
+        ("classify --run.evaluate_every 100 --length.evaluations 0", ""),
+        ("squad_base --run.evaluate_every 100", ""),  # has no evaluations in an epoch
+        ("squad_base --run.evaluate_every 100 --length.evaluations 4", "has no effect beside length.evaluations 4"),
+        ("squad_base --run.evaluate_sequences 100", "a development set is scored as a whole"),
+        ("classify --optimizer.warmup_steps 0", "length.warmup 0.1.*give --length.warmup 0"),
+        ("classify --optimizer.warmup_steps 0 --length.warmup 0", ""),
+        ("classify --optimizer.warmup_steps 9", ""),
+        ("bert_base_phase1 --optimizer.warmup_steps 0", ""),  # which has no share
+        ("bert_base_phase1 --batch.max_per_device 8", "max_per_device 8 has no effect beside batch.per_device 32"),
+        ("bert_base --phase2.batch.max_per_device 4", "max_per_device 4 has no effect beside batch.per_device 8"),
+        ("bert_base_phase1 --batch.max_per_device 8 --batch.per_device 0", ""),
+        ("race --batch.per_device 8", ""),  # the recipe has 4 at most
+        ("bert_base_phase1 --run.keep_every 1000", "run.keep_every 1000 is not a multiple of run.save_every 5000"),
+        ("bert_base_phase1 --run.keep_every 1000 --run.save_every 500", ""),
+        ("bert_base_phase1 --run.on_spike rollback --run.spike_factor 0", "run.on_spike rollback has no effect"),
+        ("bert_base_phase1 --run.on_spike rollback", ""),
+        ("bert_base_phase1 --model.rotary_base 5000", "without model.positions rotary"),
+        ("bert_modern_small --model.rotary_base 5000", ""),
+        ("bert_modern_small --model.global_every 2", "without model.local_window"),
+        ("bert_modern_small --model.local_rotary_base 5000", "without model.local_window"),
+        ("bert_base_phase1 --model.local_window 8 --model.local_rotary_base 5000", "without model.positions rotary"),
+        ("bert_modern_small --model.local_window 8 --model.global_every 2 --model.local_rotary_base 5000", ""),
+        ("bert_base_phase1 --init.checkpoint RUN --model.rotary_base 5000", ""),  # which the weights must have
+    ],
+)
+def test_a_flag_without_effect_is_refused(line: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError if said else Started, match=said or None):
+        start(line, monkeypatch)
+
+
+def test_what_a_run_recorded_is_taken_and_a_flag_beside_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "config.json"
+    config = flatten(RECIPES["classify"]()) | {"run.evaluate_every": 31, "optimizer.warmup_steps": 0}
+    record.write_text(json.dumps({"recipe": "classify", "versions": {}, "config": config}), encoding="utf-8")
+    with pytest.raises(Started):
+        start(f"classify --config {record}", monkeypatch)
+    with pytest.raises(UsageError, match=r"run\.evaluate_every has no effect"):
+        start(f"classify --config {record} --run.evaluate_every 40", monkeypatch)
