@@ -60,6 +60,25 @@ def start(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ("bert_base_phase1 --model.local_window 8 --model.local_rotary_base 5000", "without model.positions rotary"),
         ("bert_modern_small --model.local_window 8 --model.global_every 2 --model.local_rotary_base 5000", ""),
         ("bert_base_phase1 --init.checkpoint RUN --model.rotary_base 5000", ""),  # which the weights must have
+        ("bert_tiny_phase1 --init.checkpoint RUN --model.position_initializer normal", "init.checkpoint.*has them"),
+        ("bert_tiny --model.position_initializer normal", ""),
+        ("classify --init.checkpoint RUN --model.position_initializer sinusoidal", "init.checkpoint.*has them"),
+        ("classify --lora.targets query key", "lora.targets has no effect without lora.rank"),
+        ("classify --lora.alpha 16", "lora.alpha has no effect without lora.rank"),
+        ("classify --lora.targets query key --lora.rank 8", ""),
+        ("classify --distill.temperature 3", "distill.temperature has no effect without distill.teacher"),
+        ("bert_base_phase1 --distill.weight 0.9", "distill.weight has no effect without distill.teacher"),
+        ("classify --distill.temperature 3 --distill.teacher RUN", ""),
+        (
+            "minilm_6x384 --distill.temperature 3 --distill.teacher RUN",
+            "distill.temperature has no effect where the teacher's outputs are not learned",
+        ),
+        ("minilm_6x384 --distill.weight 0.3 --distill.teacher RUN", "distill.weight has no effect with .*outputs 0"),
+        ("distilbert --distill.weight 0 --distill.teacher RUN", ""),
+        ("bert_large_phase1 --optimizer.name nvlamb --optimizer.clip_norm 5", "clips to a norm of 1 at most"),
+        ("bert_large_phase1 --optimizer.name nvlamb --optimizer.clip_norm 0.5", ""),
+        ("bert_large_phase1 --optimizer.schedule stable --optimizer.decay_power 2", "without optimizer.decay_start"),
+        ("classify --optimizer.layer_decay 0.9 --init.frozen_encoder true", "no effect with init.frozen_encoder"),
     ],
 )
 def test_a_flag_without_effect_is_refused(line: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,3 +96,14 @@ def test_what_a_run_recorded_is_taken_and_a_flag_beside_it_is_not(
         start(f"classify --config {record}", monkeypatch)
     with pytest.raises(UsageError, match=r"run\.evaluate_every has no effect"):
         start(f"classify --config {record} --run.evaluate_every 40", monkeypatch)
+
+
+def test_a_run_that_has_begun_with_such_a_flag_goes_on_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = f"classify --run.directory {tmp_path} --lora.alpha 32"
+    with pytest.raises(UsageError, match=r"lora\.alpha"):
+        start(line, monkeypatch)
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(Started):
+        start(line, monkeypatch)
+    with pytest.raises(UsageError, match=r"run\.evaluate_every"):  # which the weights do not depend on
+        start(f"{line} --run.evaluate_every 9", monkeypatch)
