@@ -30,6 +30,7 @@ def run(recipe: str, config: TaskConfig, flagged: Collection[str] | None = None)
     """
     from tasks import datasets, embedding_training, training
 
+    datasets.check_read(config.data)
     datasets.sources(config.data)  # a missing file is an error before anything is built
     longest = ("data.length", config.data.length)
     if flagged is None:
