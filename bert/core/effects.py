@@ -93,7 +93,8 @@ def _of_fine_tuning(config: FineTuneConfig) -> Iterator[tuple[str, str]]:
             f"has no effect beside length.evaluations {length.evaluations:g}, evaluations in an epoch; give "
             "--length.evaluations 0 as well",
         )
-    if length.warmup and not config.optimizer.warmup_steps:
+    has_share = length.warmup > 0 and (config.run.steps == 0 or int(length.warmup * config.run.steps) > 0)
+    if has_share and not config.optimizer.warmup_steps:
         yield (
             "optimizer.warmup_steps",
             f"0 leaves the warm-up to length.warmup {length.warmup:g}, a share of the updates; give --length.warmup 0",

@@ -1,11 +1,13 @@
 """Flags that have no effect beside others: which are refused, and which are not."""
 
+import importlib
 import json
 from pathlib import Path
 
 import pytest
 
 from bert import recipes
+from bert.core import cli
 from bert.core.config import flatten
 from bert.core.errors import UsageError
 from squad import train as squad_train
@@ -43,6 +45,8 @@ def start(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ("squad_base --run.evaluate_sequences 100", "a development set is scored as a whole"),
         ("classify --optimizer.warmup_steps 0", "length.warmup 0.1.*give --length.warmup 0"),
         ("classify --optimizer.warmup_steps 0 --length.warmup 0", ""),
+        ("classify --optimizer.warmup_steps 0 --run.steps 9", ""),  # a tenth of which is none
+        ("classify --optimizer.warmup_steps 0 --run.steps 10", "give --length.warmup 0"),
         ("classify --optimizer.warmup_steps 9", ""),
         ("bert_base_phase1 --optimizer.warmup_steps 0", ""),  # which has no share
         ("bert_base_phase1 --batch.max_per_device 8", "max_per_device 8 has no effect beside batch.per_device 32"),
@@ -107,3 +111,55 @@ def test_a_run_that_has_begun_with_such_a_flag_goes_on_with_it(tmp_path: Path, m
         start(line, monkeypatch)
     with pytest.raises(UsageError, match=r"run\.evaluate_every"):  # which the weights do not depend on
         start(f"{line} --run.evaluate_every 9", monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "said"),
+    [
+        ("bert.evaluate", "RUN --text FILE --sequences 9", "--sequences is for --data"),
+        ("bert.evaluate", "RUN --text FILE --split train", "--split is for --data"),
+        ("bert.evaluate", "RUN --data DIR --split train --sequences 9", ""),
+        ("bert.evaluate_lm", "RUN lambada FILE --stride 9", "--stride is for wikitext and heldout"),
+        ("bert.evaluate_lm", "RUN wikitext FILE --split train", "--split is for heldout"),
+        ("bert.evaluate_lm", "RUN heldout DIR --split train --stride 9", ""),
+        ("bert.export.__main__", "onnx RUN DIR --version 3", "--version is for savedmodel and triton"),
+        ("bert.export.__main__", "openvino RUN DIR --version 3", "--version is for savedmodel and triton"),
+        ("bert.export.__main__", "triton RUN DIR --version 3", ""),
+        ("bert.plan.__main__", "--gpu a100 --measured_ranks 8", "--measured_ranks has no effect without --measured"),
+        ("bert.plan.__main__", "--gpu a100 --measured FILE --measured_ranks 8", ""),
+        ("bert.plan.__main__", "--gpu a100 --node_hours 99", "--node_hours has no effect without --what_if"),
+        ("bert.plan.__main__", "--gpu a100 --restart_minutes 9 --what_if", ""),
+        ("squad.predict", "RUN --question A --context B --nbest FILE", "--nbest is for --dataset"),
+        ("squad.predict", "RUN --question A --context B --null_odds FILE", "--null_odds is for --dataset"),
+        ("squad.predict", "RUN --dataset FILE --output OUT --nbest FILE --null_odds ODDS", ""),
+        ("squad.metric", "DATASET FILE --na_prob_thresh 0.5", "--na_prob_thresh has no effect without --na_prob"),
+        ("squad.metric", "DATASET FILE --na_prob_thresh 0.5 --na_prob ODDS", ""),
+        ("squad.metric", "DATASET FILE --na_prob_thresh -1", ""),  # below the 0 that all have: no answer to any
+        ("tasks.evaluate", "RUN --input FILE --split test", "--split is for --folder"),
+        ("tasks.evaluate", "RUN --folder DIR --split test", ""),
+        (
+            "tasks.evaluate",
+            "RUN --input FILE --predictions OUT --threshold 0.9",
+            "--threshold has no effect with --pre",
+        ),
+        ("tasks.evaluate", "RUN --input FILE --predictions OUT --windows max", "--windows has no effect with --pred"),
+        ("tasks.evaluate", "RUN --input FILE --predictions OUT --threshold 0", "--threshold has no effect with --pred"),
+        ("tasks.evaluate", "RUN --input FILE --predictions OUT --limit 9", "--limit has no effect with --predictions"),
+        ("tasks.evaluate", "RUN --input FILE --threshold 0.9 --windows max --stride 9", ""),
+        ("tasks.predict", "RUN --text title -- words", "--text names columns of --input"),
+        ("tasks.predict", "RUN --text title --input FILE --output OUT", ""),
+        (
+            "data.shards",
+            "--source DIR --output OUT --shards 3 --max_shards 9",
+            "--max_shards has no effect with --shards",
+        ),
+        ("data.shards", "--source DIR --output OUT --max_shards 9", ""),
+    ],
+)
+def test_an_option_without_effect_is_refused(module: str, line: str, said: str) -> None:
+    options, argv = importlib.import_module(module).Options, line.split()
+    if not said:
+        assert cli.parse(options, argv, prog=module, description="")
+        return
+    with pytest.raises(UsageError, match=said):
+        cli.parse(options, argv, prog=module, description="")
