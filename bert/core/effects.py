@@ -67,7 +67,7 @@ def _of_teacher(distill: DistillConfig) -> Iterator[tuple[str, str]]:
     if distill.teacher is None:
         for name in ("temperature", "weight", "outputs"):
             yield f"distill.{name}", "has no effect without distill.teacher; give --distill.teacher RUN"
-    if distill.outputs == 0:
+    if distill.outputs == 0 < distill.weight:
         yield "distill.weight", "has no effect with distill.outputs 0; leave it out"
     if not distill.has_soft_labels:
         yield "distill.temperature", "has no effect where the teacher's outputs are not learned; leave it out"

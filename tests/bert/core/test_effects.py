@@ -78,6 +78,7 @@ def start(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
             "distill.temperature has no effect where the teacher's outputs are not learned",
         ),
         ("minilm_6x384 --distill.weight 0.3 --distill.teacher RUN", "distill.weight has no effect with .*outputs 0"),
+        ("minilm_6x384 --distill.weight 0 --distill.teacher RUN", ""),  # nothing of the outputs, as it says
         ("distilbert --distill.weight 0 --distill.teacher RUN", ""),
         ("bert_large_phase1 --optimizer.name nvlamb --optimizer.clip_norm 5", "clips to a norm of 1 at most"),
         ("bert_large_phase1 --optimizer.name nvlamb --optimizer.clip_norm 0.5", ""),
