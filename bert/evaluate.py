@@ -54,6 +54,10 @@ class Options:
         ranges.check(self)
         if (self.data is None) == (self.text is None):
             raise UsageError("give either --data or --text")
+        if self.text is not None and self.sequences:
+            raise UsageError("--sequences is for --data: with --text each line is scored; leave it out")
+        if self.text is not None and self.split != "heldout":
+            raise UsageError("--split is for --data; leave it out")
         if self.mask_shares:
             if self.text is not None:
                 raise UsageError("--mask_shares is for --data: with --text each token is masked")

@@ -56,6 +56,10 @@ class Options:
 
     def __post_init__(self) -> None:
         ranges.check(self)
+        if self.task == "lambada" and self.stride:
+            raise UsageError("--stride is for wikitext and heldout: of lambada each passage is a window; leave it out")
+        if self.task != "heldout" and self.split != "heldout":
+            raise UsageError(f"--split is for heldout: {self.task} has one file; leave it out")
 
 
 def evaluate(model: Trained, options: Options) -> dict[str, Any]:

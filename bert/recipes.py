@@ -25,7 +25,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from bert.core import cli, config_file
+from bert.core import cli, config_file, effects
 from bert.core.config import (
     BatchConfig,
     BudgetConfig,
@@ -211,7 +211,7 @@ recipe(
 
 
 def _megatron(size: str, per_device: int, steps: int) -> PretrainConfig:
-    """Shoeybi et al. 2019, section 5.3: batch 1,024 of 512 tokens, Adam 1e-4, sentence order, n-gram masking."""
+    """Shoeybi et al. 2019, section 5.3: batch 1,024 of 512 tokens, Adam 1e-4, sentence order, n-grams of words."""
     return PretrainConfig(
         model=replace(_rounded(size), recompute_activations=True),
         batch=BatchConfig(total=1024, per_device=per_device),
@@ -223,8 +223,8 @@ def _megatron(size: str, per_device: int, steps: int) -> PretrainConfig:
 
 recipe(
     "bert_1b3",
-    "BERT of 1.3 billion parameters, as in Megatron-LM; data of 512 tokens, made with --pairs sop --max_ngram 3. "
-    "Each device needs about 27 GB, of which 20 are state",
+    "BERT of 1.3 billion parameters, as in Megatron-LM; data of 512 tokens, made with --pairs sop --whole_word_mask "
+    "true --max_ngram 3. Each device needs about 27 GB, of which 20 are state",
     phase(_megatron("1b3", 8, steps=2_000_000), LONG),
 )
 recipe(
@@ -838,6 +838,7 @@ def choose(argv: Sequence[str], *, prog: str, description: str, small: bool = Fa
         chosen = RECIPES[name].miniature() if small else RECIPES[name]
         for own, part in zip(flags_of_phases(given.words[1:], chosen), chosen.phases, strict=True):
             config = cli.override(part.config, own, prog=f"{prog} {name}", description=description)
+            effects.check(config, given.flags(own))
             phases.append(replace(part, config=config, flagged=given.model_flags(own)))
     return phases
 

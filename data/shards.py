@@ -30,7 +30,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from bert.core import checked_json, cli, files, manifest, outputs
-from bert.core.errors import InputError, IntegrityError
+from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.progress import MB, Progress
 from bert.core.ranges import Range, Seed
 from bert.core.workspace import Work
@@ -65,6 +65,11 @@ class Options(tasks.Options):
     """fraction of the documents to hold out from training, by the hash of their text"""
     seed: Seed = 12345
     """seed of the order of documents"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shards is not None and self.max_shards != Options.max_shards:
+            raise UsageError("--max_shards has no effect with --shards; leave one of them out")
 
 
 def content_key(text: str, seed: int) -> int:

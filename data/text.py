@@ -52,7 +52,8 @@ class Options(sources.TextOptions):
     encoding: str | None = None
     """encoding of .txt, .md, .csv and .tsv, such as gb18030; none: Unicode, or Western European text"""
     join_hyphens: bool = True
-    """put words of .txt and .md together that a hyphen divides at the end of a line, if the file has them elsewhere"""
+    """put words of .txt and .md together that a hyphen divides at the end of a line, if the file has them elsewhere and
+    is one document"""
     skip_bad: Annotated[int, Range(0, 10**9)] = 0
     """leave out at most this many bad rows of each file"""
 

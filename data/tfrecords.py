@@ -74,7 +74,7 @@ class Options(tasks.Options):
     whole_word_mask: bool = False
     """mask all tokens of a word or none"""
     max_ngram: Annotated[int, Range(1, 100)] = 1
-    """mask spans of up to this many words; longer spans are rarer"""
+    """mask spans of up to this many words with --whole_word_mask true, else of tokens; longer spans are rarer"""
     pairs: Literal["nsp", "sop", "none"] = "nsp"
     """task on two segments: nsp (is the second one random), sop (are they swapped) or none"""
     single_sentences: bool = False

@@ -44,6 +44,8 @@ class Options:
 
     def __post_init__(self) -> None:
         ranges.check(self)
+        if self.na_prob is None and 0 <= self.na_prob_thresh != 1:  # all have 0
+            raise UsageError("--na_prob_thresh has no effect without --na_prob; give the scores that it is for")
 
 
 @dataclass(frozen=True, kw_only=True)

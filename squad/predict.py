@@ -78,6 +78,9 @@ class Options:
             raise UsageError("--dataset needs --output, and --question needs --context")
         if (self.dataset is None) == (self.question is None):
             raise UsageError("give either --dataset and --output, or --question and --context")
+        for name in ("nbest", "null_odds"):
+            if self.question is not None and getattr(self, name) is not None:
+                raise UsageError(f"--{name} is for --dataset: the answer to --question is printed; leave it out")
         outputs = [path for path in (self.output, self.nbest, self.null_odds) if path]
         if len(set(outputs)) < len(outputs):
             raise UsageError("--output, --nbest and --null_odds must be different files")

@@ -22,6 +22,7 @@ from tasks.tagging import Tagging
 
 Example = TextExample | ChoiceExample | TaggedSentence | TextGroup
 Split = Literal["train", "dev", "test"]
+TABLES = ("classify", "regress", "multilabel", EMBED)  # whose examples are rows with columns to choose
 Reader = Callable[[TaskData, Path, Split, Skipped], Iterator[Any]]
 
 
@@ -125,6 +126,47 @@ def check(data: TaskData) -> None:
         raise UsageError(f"label_columns {names}: one of them is there twice")
 
 
+def check_read(data: TaskData) -> None:
+    """Raise UsageError for a setting of training that the task does not read, so that it would have no effect."""
+    check(data)
+    usual = {each.name: each.default for each in dataclasses.fields(TaskData)}
+    for name, (is_read, tasks) in _readers(data).items():
+        if not is_read and getattr(data, name) not in (usual[name], *([of(data).label] if name == "label" else [])):
+            raise UsageError(f"--data.{name} is for {tasks}; leave it out")
+
+
+def _readers(data: TaskData) -> dict[str, tuple[bool, str]]:
+    """Return for each setting that not all tasks read whether this one does, and which do."""
+    kind, loss = of(data).kind, data.loss if data.task == EMBED else ""
+    is_table, is_tagging, scored = data.task in TABLES, kind is Tagging, loss in SCORED
+    several = kind.head.several and not data.label_columns
+    is_pair = len(data.text) == 2 if is_table else data.task in glue.TASKS and bool(glue.TASKS[data.task].second)
+    has_column = scored or data.dev is not None if loss else is_table and not data.label_columns
+    tables_of = "your own files of classify, regress, multilabel and embed"
+    tags, embeddings = "tags", "the recipes of embeddings"
+    return {
+        "text": (is_table, f"{tables_of}; of tags it is --data.word"),
+        "label": (has_column, f"{tables_of}, where labels or scores are read; of tags it is --data.tag"),
+        "where": (is_table, tables_of),
+        "separator": (several, "multilabel without data.label_columns"),
+        **{name: (is_tagging, tags) for name in ("word", "tag", "tag_names", "entities")},
+        "positive": (kind is Classification, "classes of which one is right"),
+        "levels": (data.task == "race", "RACE"),
+        "first_length": (kind is Choice or (kind.of_texts and is_pair), "pairs of texts"),
+        "stride": (is_tagging or data.windows != "first", "tags, and texts with data.windows mean or max"),
+        **{name: (bool(loss), embeddings) for name in ("loss", "pool", "normalize", "projection")},
+        "dev_text": (
+            bool(loss) and not scored,
+            f"{embeddings} whose training has no scores; it is data.text otherwise",
+        ),
+        "deleted": (loss == "tsdae", "data.loss tsdae"),
+        "temperature": (loss in ("contrastive", "cosent"), "data.loss contrastive and cosent"),
+        "both_directions": (loss == "contrastive", "data.loss contrastive"),
+        "score_scale": (loss == "cosine", "data.loss cosine"),
+        "dimensions": (scored or loss == "contrastive", "data.loss contrastive, cosine and cosent"),
+    }
+
+
 def in_windows(data: TaskData, windows: Windows | None, stride: int | None) -> TaskData:
     """Return the settings with the windows that a command line gives. Raise UsageError where they have no effect."""
     changed = dataclasses.replace(data, windows=windows or data.windows, stride=stride or data.stride)
@@ -175,12 +217,27 @@ def labels_of(example: Example) -> Sequence[str]:
 
 
 def with_columns(data: TaskData, text: tuple[str, ...] | None, label: str | None) -> TaskData:
-    """Return `data` with other columns of texts and of labels, or of words and of tags; None leaves them."""
+    """Return `data` with other columns of texts and of labels, or of words and of tags; None leaves them.
+
+    Raise UsageError if the files have no columns to choose.
+    """
+    if of(data).kind is Choice and (text or label):
+        raise _one_layout(data)
     if of(data).kind is Tagging:
         if text and len(text) > 1:
             raise UsageError(f"--text names {len(text)} columns; give that of the word")
         return dataclasses.replace(data, word=text[0] if text else data.word, tag=label or data.tag)
     return dataclasses.replace(data, text=text or data.text, label=data.label if label is None else label)
+
+
+def check_columns(data: TaskData, given: object) -> None:
+    """Raise UsageError if columns are `given` for a data set of GLUE, whose files have their own."""
+    if given and data.task in glue.TASKS:
+        raise _one_layout(data)
+
+
+def _one_layout(data: TaskData) -> UsageError:
+    return UsageError(f"--text and --label: {data.task} reads files of one layout; leave them out")
 
 
 def _glue(name: str) -> KnownData:

@@ -77,8 +77,11 @@ class Options:
         ranges.check(self)
         if (self.input is None) == (self.folder is None):
             raise UsageError("give either --input or --folder")
-        if self.limit and self.predictions is not None:
-            raise UsageError("--limit has no effect with --predictions; leave it out")
+        if self.input is not None and self.split != "dev":
+            raise UsageError("--split is for --folder; leave it out")
+        for name in ("limit", "threshold", "windows", "stride"):
+            if self.predictions is not None and getattr(self, name) not in (None, getattr(Options, name)):
+                raise UsageError(f"--{name} has no effect with --predictions; leave it out")
 
 
 def inputs_of(options: Options, data: TaskData) -> dict[str, Path]:

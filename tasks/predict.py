@@ -89,6 +89,8 @@ class Options:
             raise UsageError("--folder needs --submission")
         if self.n_best and self.output is None:
             raise UsageError("--n_best needs --output")
+        if self.texts and self.text:
+            raise UsageError("--text names columns of --input; leave it out")
         if self.texts and self.submission is not None:
             raise UsageError("--submission needs --input or --folder")
 

@@ -23,7 +23,11 @@ BATCH = 32  # sequences that are computed at once
 def labelled_by(
     data: TaskData, text: tuple[str, ...] | None, label: str | None, label_columns: tuple[str, ...] | None
 ) -> TaskData:
-    """Return the settings with the columns that a command line gives. Raise UsageError as `datasets.check` does."""
+    """Return the settings with the columns that a command line gives.
+
+    Raise UsageError as `datasets.check` does, and for columns of files that have none to choose.
+    """
+    datasets.check_columns(data, text or label)
     each = data.label_columns if label_columns is None and label is None else label_columns or ()
     changed = dataclasses.replace(datasets.with_columns(data, text, label), label_columns=each)
     datasets.check(changed)

@@ -16,7 +16,7 @@ Names of other programs, such as transformers' --num_train_epochs, are taken for
 from collections.abc import Collection
 from pathlib import Path
 
-from bert.core import cli, config_file
+from bert.core import cli, config_file, effects
 from tasks.config import EMBED, TaskConfig
 from tasks.recipes import RECIPES
 
@@ -30,6 +30,7 @@ def run(recipe: str, config: TaskConfig, flagged: Collection[str] | None = None)
     """
     from tasks import datasets, embedding_training, training
 
+    datasets.check_read(config.data)
     datasets.sources(config.data)  # a missing file is an error before anything is built
     longest = ("data.length", config.data.length)
     if flagged is None:
@@ -45,6 +46,7 @@ def main(argv: list[str]) -> None:
     given = config_file.given(argv, TaskConfig, prog=PROG)
     with given.named():
         recipe, config = cli.choose(given.words, RECIPES, prog=PROG, description=__doc__)
+        effects.check(config, given.flags(given.words))
     run(recipe, config, given.model_flags(given.words))
 
 

@@ -381,7 +381,7 @@ class OptimizerConfig:
     epsilon: Annotated[float, Range(1e-30, 1)] = 1e-6
     """added to the root of the second moment"""
     clip_norm: Annotated[float, Range(1e-12, 1e12)] = 1.0
-    """largest global gradient norm, after the reduction over ranks; stableadamw does not clip"""
+    """largest global gradient norm, after the reduction over ranks; nvlamb has 1 at most; stableadamw does not clip"""
     layer_decay: Annotated[float, Range(0, 1, above=True)] = 1.0
     """layer-wise decay: a layer learns at this share of the rate of the layer above it; heads have the full rate"""
     ema: Annotated[float, Range(0, 0.9999)] = 0.0  # closer to 1, float32 would lose too much of the small shares
@@ -520,7 +520,7 @@ class RunConfig:
     keep: Count = field(default=3, metadata=MAY_CHANGE)
     """number of newest checkpoints to keep"""
     keep_every: CountOrNone = field(default=0, metadata=MAY_CHANGE)
-    """also keep the checkpoints of all multiples of this number of updates; 0: none"""
+    """also keep the checkpoints of all multiples of this number of updates, a multiple of save_every; 0: none"""
     evaluate_every: CountOrNone = field(default=500, metadata=MAY_CHANGE)
     """updates between evaluations on the held-out split; 0: never"""
     evaluate_sequences: Count = field(default=2048, metadata=MAY_CHANGE)

@@ -59,6 +59,11 @@ class Given:
         resolved = cli.flags_in([f"--{key}" for key in self.file.values], "model") - RUN_SETTINGS
         return names - resolved | cli.flags_in(self.line, "model")
 
+    def flags(self, words: Sequence[str]) -> frozenset[str]:
+        """Return the names of the flags that are asked for, of all that `words` give; what a run resolved is not."""
+        names = _names(words)
+        return names if self.file is None or not self.file.resolved else names - {*self.file.values} | _names(self.line)
+
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
         """Name the file in a UsageError of the block."""
@@ -123,12 +128,17 @@ def _check_value(path: Path, key: str, value: Value, flag: cli.Flag) -> None:
 
 def _check_derived(file: File, line: Sequence[str]) -> None:
     """Raise UsageError for a flag of the command line that has no effect beside a value of the file."""
-    on_line = {word.removeprefix("--").partition("=")[0] for word in line}
+    on_line = _names(line)
     for flag, other in DERIVED.items():
         if flag in on_line and other not in on_line and file.values.get(other, "0") != "0":
             raise UsageError(
                 f"--{flag} has no effect beside {other} {file.values[other]} of {file.path}; give --{other} 0 as well"
             )
+
+
+def _names(words: Sequence[str]) -> frozenset[str]:
+    """Return the names of the flags among the words of a command."""
+    return frozenset(word.removeprefix("--").partition("=")[0] for word in words if word.startswith("--"))
 
 
 def _words(key: str, value: Value) -> list[str]:

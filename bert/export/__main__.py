@@ -98,6 +98,8 @@ class Options:
             raise UsageError("--int8 and --opset are for onnx and triton, and --int8 for openvino; leave them out")
         if self.format != "savedmodel" and self.length:
             raise UsageError("--length is for savedmodel; the other models take inputs of any length up to the model's")
+        if self.format in ("onnx", "openvino") and self.version != 1:
+            raise UsageError("--version is for savedmodel and triton, whose servers read it; leave it out")
         if self.format != "triton" and self.name:
             raise UsageError("--name is for triton; leave it out")
         if not re.fullmatch(r"[\w.-]*", self.name):

@@ -81,6 +81,12 @@ class Options:
         ranges.check(self)
         if self.currency and not self.price:
             raise UsageError("--currency has no effect without --price; give the price of a GPU-hour")
+        if self.measured is None and self.measured_ranks != 1:
+            raise UsageError("--measured_ranks has no effect without --measured; give metrics.jsonl of that run")
+        if not self.what_if:
+            for name in ("node_hours", "restart_minutes"):
+                if getattr(self, name) != getattr(Options, name):
+                    raise UsageError(f"--{name} has no effect without --what_if; give both")
         if not self.currency.isprintable():
             raise UsageError(f"--currency {self.currency!a}: not a name; give one such as EUR")
 

@@ -449,7 +449,8 @@ def mask(
 
     Returns the features with masked `input_ids`, masked_lm_positions, masked_lm_ids [N, P] int64 and masked_lm_weights
     [N, P] float32, 0 for an unused prediction. With `whole_word_mask` all pieces of a word are masked, or none. With
-    `max_ngram` above 1, runs of up to that many words are masked together, a run of n with probability ~ 1/n.
+    `max_ngram` above 1, runs of up to that many words, or else tokens, are masked together, a run of n with probability
+    ~ 1/n.
     """
     ids, inside = features["input_ids"], features["input_mask"] == 1
     candidates = inside & ~np.isin(ids, (tokens.cls, tokens.sep, *tokens.special))  # [N, S]

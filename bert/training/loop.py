@@ -39,6 +39,7 @@ from bert.training import (
     mirror,
     optimizer,
     preflight,
+    profiler,
     resume,
     schedule,
     selection,
@@ -47,7 +48,6 @@ from bert.training.communicator import Communicator
 from bert.training.distributed_optimizer import optimizer_for
 from bert.training.division import is_divided
 from bert.training.evaluation import without_figures
-from bert.training.profiler import Profiler
 from bert.training.saver import Saver
 from bert.training.selection import Selection
 from bert.training.step import Step
@@ -114,6 +114,8 @@ def train(training: Training) -> Measures:
     tell(_start_line(config, comm), comm)
     if unfinished := schedule.unfinished(config.optimizer, run.steps):
         tell(f"warning: {unfinished}", comm)
+    if unprofiled := profiler.never(run):
+        tell(f"warning: {unprofiled}", comm)
     checkpoint.check_name(run.path)
     if comm.rank == 0:
         checkpoint.check_entries(run.path)
@@ -224,7 +226,7 @@ class Trainer:
     def _train_after(self, first: int) -> Measures:
         run, active, offset = self.config.run, self.comm.rank == 0, int(self.step.sample_offset)
         log = metrics.Log(run.path, steps=run.steps, first=first, active=active)
-        profiler = Profiler(run, self.comm)
+        profile = profiler.Profiler(run, self.comm)
         samples = self.samples.iterate(first + offset, run.steps + offset)
         self.evaluation = {}
         self._take_up_selection(first)
@@ -235,13 +237,13 @@ class Trainer:
             log.progress as progress,
             contextlib.closing(samples),
             contextlib.closing(log),
-            contextlib.closing(profiler),
+            contextlib.closing(profile),
         ):
             for number, micro_batches in enumerate(samples, start=first + 1):
                 if self._budget_spent() or self._good_enough():  # a finished run was started again
                     break
                 rate = self._learning_rate(number)
-                with profiler.update(number):
+                with profile.update(number):
                     measures = self._update(number, micro_batches, rate, progress)
                 last = number == run.steps or self._budget_spent()
                 at_end = last or number == run.stop_at

@@ -11,6 +11,13 @@ from bert.training.communicator import Communicator
 UPDATES = 5
 
 
+def never(run: RunConfig) -> str:
+    """Return that `run.profile` is after the last update, in one line; empty if it is not."""
+    if run.profile <= run.steps:
+        return ""
+    return f"run.profile {run.profile} profiles nothing, as the run ends after update {run.steps}"
+
+
 class Profiler:
     """Profile `UPDATES` updates from `run.profile` on, or fewer if the run ends before.
 

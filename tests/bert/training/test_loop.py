@@ -14,7 +14,7 @@ import pytest
 from bert.core import manifest
 from bert.core.config import BatchConfig, DistillConfig, ModelConfig, OptimizerConfig, RunConfig, TrainConfig
 from bert.core.errors import Stopped, UsageError
-from bert.training import loop, metrics, step
+from bert.training import loop, metrics, profiler, step
 from tests.training import checkpoints, losses, measured, pretrain, same_bits, train_here, weights, write_dataset
 
 OVERLAP, SHARDED = ["--parallel.overlap", "true"], ["--parallel.shard_optimizer", "true"]
@@ -146,6 +146,16 @@ def test_a_run_that_ends_within_the_warm_up_says_so(
 ) -> None:
     train_here(dataset, tmp_path / "run", "--run.steps", "1")
     assert "warning: optimizer.warmup_steps 2 are not over when the run ends, after update 1" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_profile_that_never_begins_is_told(dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train_here(dataset, tmp_path / "run", "--run.steps", "1", "--run.profile", "2")
+    assert "warning: run.profile 2 profiles nothing, as the run ends after update 1" in capsys.readouterr().err
+
+
+def test_a_profile_that_begins_is_not_told() -> None:
+    assert not profiler.never(RunConfig(steps=7, profile=7)) and not profiler.never(RunConfig(steps=7))
 
 
 class Scores:
