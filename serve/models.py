@@ -119,7 +119,9 @@ class Models:
         folders = dict(runs)
         if search is not None:
             name = search.folder.resolve().name
-            folders[f"{name}-search" if name in runs else name] = search.folder
+            while name in runs:
+                name += "-search"
+            folders[name] = search.folder
         self._seen = {name: self._state_of(folder) for name, folder in folders.items()}
         self._loaded: dict[str, Served] = {}
         opened = {name: self._open(name) for name in folders}  # first: a model is loaded as the others' bases ask for
