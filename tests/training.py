@@ -22,11 +22,12 @@ from bert.training import description, metrics
 ROOT = Path(__file__).resolve().parent.parent
 VOCAB, TOKENS, PREDICTIONS = 99, 13, 3
 CAUSAL_VOCAB = 257  # all bytes, and the end of a text
-TINY = ["--model.hidden_size", "20", "--model.num_attention_heads", "5", "--model.intermediate_size", "28"]
-TINY += ["--model.max_position_embeddings", "17", "--model.num_hidden_layers", "1"]  # to trace a layer takes seconds
-TINY += ["--model.hidden_dropout_prob", "0.1", "--model.attention_probs_dropout_prob", "0.1"]
-TINY += ["--batch.total", "6", "--run.log_every", "1"]
-TINY += ["--run.evaluate_every", "4", "--optimizer.learning_rate", "0.01", "--optimizer.warmup_steps", "2"]
+SIZES = ["--model.hidden_size", "20", "--model.num_attention_heads", "5", "--model.intermediate_size", "28"]
+SIZES += ["--model.max_position_embeddings", "17"]
+SIZES += ["--model.hidden_dropout_prob", "0.1", "--model.attention_probs_dropout_prob", "0.1"]
+SIZES += ["--batch.total", "6", "--run.log_every", "1"]
+SIZES += ["--run.evaluate_every", "4", "--optimizer.learning_rate", "0.01", "--optimizer.warmup_steps", "2"]
+TINY = [*SIZES, "--model.num_hidden_layers", "1"]  # to trace a layer takes seconds
 STEPS = 48
 LENGTH = ["--run.steps", str(STEPS), "--run.save_every", "2", "--run.keep", "6", "--run.keep_every", "12"]
 

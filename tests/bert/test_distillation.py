@@ -23,7 +23,7 @@ from squad.config import Windowing
 from squad.model import AnswerSpans
 from tests.bert.text.test_packing import saved
 from tests.bert.training.test_step import step_of
-from tests.training import TINY, checkpoints, measured, same_bits, weights, write_dataset
+from tests.training import SIZES, TINY, checkpoints, measured, same_bits, weights, write_dataset
 
 T, SHARE = 2.5, 0.3
 
@@ -290,7 +290,7 @@ def test_a_projection_is_trained_and_resumed_and_nothing_else_has_it(
     convert.main(["export", "huggingface", f"{tmp_path}/whole", f"{tmp_path}/exported"])
     convert.main(["import", "huggingface", f"{tmp_path}/exported", f"{tmp_path}/back"])
     np.testing.assert_array_equal(
-        weights(tmp_path / "back", 0)["layer_1/mlp/inner/kernel"], last["layer_1/mlp/inner/kernel"]
+        weights(tmp_path / "back", 0)["layer_0/mlp/inner/kernel"], last["layer_0/mlp/inner/kernel"]
     )
     for more in (
         [],
@@ -316,7 +316,7 @@ def test_a_projection_is_trained_and_resumed_and_nothing_else_has_it(
 def test_a_student_takes_layers_learns_from_a_teacher_and_resumes_to_the_same_bits(
     dataset: Path, tmp_path: Path
 ) -> None:
-    base = ["demo_phase1", "--data.train", str(dataset), *TINY, "--batch.per_device", "6", "--run.save_every", "1"]
+    base = ["demo_phase1", "--data.train", str(dataset), *SIZES, "--batch.per_device", "6", "--run.save_every", "1"]
     base += ["--run.keep", "9"]
     pretrain.main([*base, "--model.num_hidden_layers", "3", "--run.steps", "1", "--run.directory", f"{tmp_path}/t"])
     student = [*base, "--run.steps", "2", "--init.checkpoint", f"{tmp_path}/t", "--init.layers", "2", "0"]

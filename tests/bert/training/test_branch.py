@@ -107,7 +107,7 @@ def test_a_student_with_layers_of_its_teacher_goes_on_with_the_same_teacher_alon
     endless: tuple[Path, Path], tmp_path: Path
 ) -> None:
     data, source = endless
-    teacher, layers = tmp_path / "teacher", ["--init.layers", "1"]
+    teacher, layers = tmp_path / "teacher", ["--init.layers", "0"]
     shutil.copytree(source, teacher)
     learns = ["--distill.teacher", str(teacher), "--model.hidden_dropout_prob", "0.1"]
     flags = [*learns, *layers]
