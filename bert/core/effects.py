@@ -5,15 +5,18 @@ A recipe may have such a setting, because another flag can make it count. A flag
 
 from collections.abc import Collection, Iterator
 
-from bert.core.config import DistillConfig, FineTuneConfig, ModelConfig, TrainConfig, Weights, may_change
+from bert.core.config import DistillConfig, FineTuneConfig, ModelConfig, TrainConfig, Weights, flatten, may_change
 from bert.core.errors import UsageError
 
 
 def check(config: TrainConfig, flags: Collection[str]) -> None:
     """Raise UsageError for the first of the flags that has no effect in a configuration.
 
-    flags: names of those that the command gives, such as `batch.total`. A run that has begun keeps what it has.
+    flags: names of those that the command gives, such as `batch.total`. A run that has begun keeps what it has. The
+    command of a model card has every setting written out, and repeats a run: it is taken as it is.
     """
+    if len(flags) > len(flatten(config)) / 2:
+        return
     directory = config.run.directory
     if directory is not None and (directory / "config.json").exists():
         flags = {*flags} & (may_change(config) | {"optimizer.warmup_steps"})  # of which the run has what follows

@@ -299,7 +299,7 @@ REPLACED = ["--model.position_initializer", "normal", "--phase1.objective.name",
     ("first", "flags", "said"),
     [
         ("PAIRS", ["--phase2.batch.per_device", "5"], "batch.total 6 is not a multiple of 5"),
-        ("PAIRS", ["--phase2.init.frozen_layers", "9"], "init.frozen_layers 9 is more than the 2 layers"),
+        ("PAIRS", ["--phase2.init.frozen_layers", "9"], "init.frozen_layers 9 is more than the 1 layers"),
         ("PAIRS", ["--phase2.run.directory", "PAIRS/run"], "is in the folder of the data"),
         ("PAIRS", ["--phase2.run.directory", "RUN/phase1"], "demo_phase1 and demo_phase2 have one run.directory"),
         ("PAIRS", ["--phase2.distill.teacher", "/nowhere"], "/nowhere: no such folder"),

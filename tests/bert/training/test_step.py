@@ -67,9 +67,9 @@ def close(one: Update, two: Update, *, rtol: float, atol: float) -> None:
     assert one[1] == pytest.approx(two[1], rel=max(rtol, 1e-5), abs=1e-5)
 
 
-def test_accumulating_micro_batches_equals_one_big_batch(shallow_config: ModelConfig, dataset: Path) -> None:
+def test_accumulating_micro_batches_equals_one_big_batch(model_config: ModelConfig, dataset: Path) -> None:
     # The samples have 1 to 3 predictions each: dividing by each micro-batch's own count would not give this.
-    data, config = Dataset(dataset, "train"), without_dropout(shallow_config)
+    data, config = Dataset(dataset, "train"), without_dropout(model_config)
     big = BatchSampler(data, BatchConfig(total=12, per_device=12), seed=1).read(0)
     small = BatchSampler(data, BatchConfig(total=12, per_device=3), seed=1).read(0)
     assert (len(big), len(small)) == (1, 4)
