@@ -155,7 +155,7 @@ def test_a_stop_saves_on_both_hosts_and_the_run_goes_on_to_the_same_bits(hosts: 
     records = training.write_dataset(tmp_path / "records")
 
     def train(where: str, run: str) -> subprocess.Popen[str]:
-        command = training.command(records, tmp_path / run, "--run.steps", "14", "--run.save_every", "4")
+        command = training.command(records, tmp_path / run, "--run.steps", "40", "--run.save_every", "7")
         return subprocess.Popen(line(where, *command), cwd=ROOT, env=hosts, stdout=-1, stderr=-1, text=True)
 
     two = "localhost:1,node-c.invalid:1"
@@ -171,4 +171,4 @@ def test_a_stop_saves_on_both_hosts_and_the_run_goes_on_to_the_same_bits(hosts: 
     for process in (again, straight):
         _, errors = process.communicate(timeout=500)
         assert process.returncode == 0, errors
-    training.same_bits(training.weights(tmp_path / "straight", 14), training.weights(tmp_path / "run", 14))
+    training.same_bits(training.weights(tmp_path / "straight", 40), training.weights(tmp_path / "run", 40))

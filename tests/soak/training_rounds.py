@@ -16,7 +16,7 @@ from tests.soak.attempts import Attempt, kill, working_in
 from tests.soak.faults import Disk, Disturbance, flip, flipped
 from tests.soak.journal import Journal
 
-STEPS, RANKS = 30, 2
+STEPS, RANKS = 60, 2
 FLAGS = ["--run.steps", str(STEPS), "--run.save_every", "7", "--run.keep", "3"]
 KILLED, STOPPED, FULL, DAMAGED = 128 + signal.SIGKILL, 75, 5, 4
 
