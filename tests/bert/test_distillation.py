@@ -305,7 +305,7 @@ def test_a_projection_is_trained_and_resumed_and_nothing_else_has_it(
         (["--parallel.overlap", "true"], "needs the hidden states of all layers at once; leave out --parallel.overlap"),
         (["--distill.cosine", "1"], "t: distill.cosine needs equal widths"),
         (["--distill.relation_layer", "2"], "t: distill.relation_layer 2: it has the layers 0 to 1"),
-        (["--distill.teacher", "none"], "demo_phase1 learns from a trained model; give --distill.teacher RUN"),
+        (["--distill.teacher", "none"], "--distill.outputs has no effect without distill.teacher"),
     ):
         with pytest.raises(UserError, match=reason):
             pretrain.main([*student, *flags, "--run.directory", f"{tmp_path}/bad"])
