@@ -1,9 +1,12 @@
 """What every test may use: a quiet TensorFlow on its share of the cores, real data if there, commands as processes."""
 
+import atexit
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +26,11 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", THREADS)
 os.environ.setdefault("OMP_NUM_THREADS", THREADS)
 # XLA compiles in three quarters of the time if LLVM optimizes nothing. `XLA_FLAGS= pytest ...` has it optimize.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+# Each program of XLA is compiled once by all processes of a session. Its files are named without regard to XLA_FLAGS.
+if "TF_XLA_FLAGS" not in os.environ:
+    PROGRAMS = tempfile.mkdtemp(prefix="bert-programs-")
+    os.environ["TF_XLA_FLAGS"] = f"--tf_xla_persistent_cache_directory={PROGRAMS}"
+    atexit.register(shutil.rmtree, PROGRAMS, ignore_errors=True)
 
 # Where a shell starts the tests under nohup or in the background, these are ignored, and would be in the commands that
 # tests start; where a program starts them that blocks signals, those stay blocked.

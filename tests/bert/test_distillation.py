@@ -1,6 +1,7 @@
 """Each loss is its published formula; the teacher is in no checkpoint and in no evaluation; students take layers."""
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from squad.config import Windowing
 from squad.model import AnswerSpans
 from tests.bert.text.test_packing import saved
 from tests.bert.training.test_step import step_of
-from tests.training import SIZES, TINY, checkpoints, measured, same_bits, weights, write_dataset
+from tests.training import SIZES, TINY, measured, same_bits, weights, write_dataset
 
 T, SHARE = 2.5, 0.3
 
@@ -267,6 +268,14 @@ def test_losses_that_two_models_cannot_have_are_refused(model_config: ModelConfi
             DistillConfig(**fields)
 
 
+def whole_and_resumed(student: list[str], folder: Path) -> None:
+    """Train two updates in `whole`, and from its first checkpoint again the second one in `parts`."""
+    pretrain.main([*student, "--run.directory", f"{folder}/whole"])
+    shutil.copytree(folder / "whole", folder / "parts")
+    shutil.rmtree(folder / "parts" / "checkpoints" / "step-00000002")
+    pretrain.main([*student, "--run.directory", f"{folder}/parts"])
+
+
 @pytest.mark.slow
 def test_a_projection_is_trained_and_resumed_and_nothing_else_has_it(
     model_config: ModelConfig, dataset: Path, tmp_path: Path
@@ -275,11 +284,7 @@ def test_a_projection_is_trained_and_resumed_and_nothing_else_has_it(
     saved(tmp_path / "t", dataset, dataclasses.replace(model_config, hidden_size=30), 0.5)
     layers = ["--distill.outputs", "0", "--distill.hidden", "1", "--distill.relations", "1"]
     student = [*base, "--run.steps", "2", "--run.keep", "9", "--distill.teacher", f"{tmp_path}/t", *layers]
-    pretrain.main([*student, "--run.directory", f"{tmp_path}/whole"])
-    pretrain.main([*student, "--run.directory", f"{tmp_path}/parts"])
-    for step in checkpoints(tmp_path / "parts")[1:]:
-        (tmp_path / "parts" / "checkpoints" / step).rename(tmp_path / step)
-    pretrain.main([*student, "--run.directory", f"{tmp_path}/parts"])
+    whole_and_resumed(student, tmp_path)
     first, last = (weights(tmp_path / "parts", step) for step in (1, 2))
     same_bits(weights(tmp_path / "whole", 2), last)
     kernel = "distillation/projection/kernel"
@@ -292,14 +297,10 @@ def test_a_projection_is_trained_and_resumed_and_nothing_else_has_it(
     np.testing.assert_array_equal(
         weights(tmp_path / "back", 0)["layer_0/mlp/inner/kernel"], last["layer_0/mlp/inner/kernel"]
     )
-    for more in (
-        [],
-        ["--distill.teacher", f"{tmp_path}/t", *layers],
-    ):  # go on without the projection, or with a new one
+    base += ["--run.steps", "1", "--run.evaluate_every", "0", "--init.checkpoint", f"{tmp_path}/whole"]
+    for more in ([], ["--distill.teacher", f"{tmp_path}/t", *layers]):  # without the projection, or with a new one
         again = f"{tmp_path}/again{len(more)}"
-        pretrain.main(
-            [*base, "--run.steps", "1", "--init.checkpoint", f"{tmp_path}/whole", *more, "--run.directory", again]
-        )
+        pretrain.main([*base, *more, "--run.directory", again])
         assert (kernel in weights(Path(again), 1)) == bool(more)
     for flags, reason in (
         (["--parallel.overlap", "true"], "needs the hidden states of all layers at once; leave out --parallel.overlap"),
@@ -321,20 +322,14 @@ def test_a_student_takes_layers_learns_from_a_teacher_and_resumes_to_the_same_bi
     pretrain.main([*base, "--model.num_hidden_layers", "3", "--run.steps", "1", "--run.directory", f"{tmp_path}/t"])
     student = [*base, "--run.steps", "2", "--init.checkpoint", f"{tmp_path}/t", "--init.layers", "2", "0"]
     student += ["--distill.teacher", f"{tmp_path}/t", "--distill.temperature", "3"]
-    pretrain.main([*student, "--run.directory", f"{tmp_path}/whole"])
-    pretrain.main([*student, "--run.directory", f"{tmp_path}/parts"])
-    started = [*student, "--optimizer.learning_rate", "0", "--run.directory", f"{tmp_path}/start"]
-    pretrain.main(started)
-    teacher, start = weights(tmp_path / "t", 1), weights(tmp_path / "start", 2)
+    whole_and_resumed(student, tmp_path)
+    teacher, start = weights(tmp_path / "t", 1), weights(tmp_path / "whole", 1)  # the first update has a rate of 0
     for here, there in (("layer_0/", "layer_2/"), ("layer_1/", "layer_0/"), ("embeddings/", "embeddings/")):
         names = [name for name in start if name.startswith(here)]
         assert names
         for name in names:
             np.testing.assert_array_equal(start[name], teacher[there + name.removeprefix(here)], err_msg=name)
     assert not any("layer_2/" in name for name in start)
-    for step in checkpoints(tmp_path / "parts")[1:]:
-        (tmp_path / "parts" / "checkpoints" / step).rename(tmp_path / step)
-    pretrain.main([*student, "--run.directory", f"{tmp_path}/parts"])
     same_bits(weights(tmp_path / "whole", 2), weights(tmp_path / "parts", 2))
     for flags, reason in (
         (["--init.layers", "3"], r"--init\.layers 3: .* has the layers 0 to 2"),

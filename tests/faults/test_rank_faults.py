@@ -8,7 +8,7 @@ import pytest
 
 from bert.core import manifest
 from bert.training import loss_scale
-from tests.training import checkpoints, errors, measured, pretrain
+from tests.training import SPECIAL_NAME, checkpoints, errors, measured, pretrain
 
 pytestmark = [pytest.mark.faults, pytest.mark.multiprocess, pytest.mark.timeout(1800)]
 
@@ -75,16 +75,18 @@ POISON = """
 def test_all_ranks_skip_updates_that_are_not_finite_on_one_and_end_if_they_persist(
     dataset: Path, tmp_path: Path
 ) -> None:
-    run, options = tmp_path / "run", ["--run.steps", "40", "--run.save_every", "7", "--run.max_skipped", "3"]
-    patch = POISON.replace("OUT", str(tmp_path))
-    done = pretrain(
-        dataset, run, *options, "--precision.compute", "float16", "--run.log_every", "40", ranks=2, patch=patch
-    )
+    work, options = tmp_path / "work", ["--run.steps", "40", "--run.save_every", "7", "--run.max_skipped", "3"]
+    options += ["--precision.compute", "float16", "--run.log_every", "40"]
+    run, patch = work / SPECIAL_NAME, POISON.replace("OUT", str(tmp_path))
+    work.mkdir()
+    done = pretrain(dataset, run, *options, ranks=2, patch=patch, cwd=work)
     assert done.returncode == 4, done.stderr
+    assert list(work.iterdir()) == [run]
     [line] = errors(done.stderr)
     saved = run / "checkpoints" / "step-00000007"
     assert line.startswith("error: step 11: the loss nan or its gradient is not finite; samples 60 to 65 in the order")
-    assert f"run.max_skipped 3 is reached; newest checkpoint: {saved}; start another run with" in line
+    shown = " ".join(str(saved).split())  # of a name's line break
+    assert f"run.max_skipped 3 is reached; newest checkpoint: {shown}; start another run with" in line
     manifest.verify(manifest.load(saved))
 
     notes = [json.loads(line) for line in (tmp_path / "rank-0").read_text().splitlines()]

@@ -153,6 +153,7 @@ def test_without_a_rank_here_a_signal_ends_all_and_says_so(hosts: dict[str, str]
 @pytest.mark.multiprocess
 def test_a_stop_saves_on_both_hosts_and_the_run_goes_on_to_the_same_bits(hosts: dict[str, str], tmp_path: Path) -> None:
     records = training.write_dataset(tmp_path / "records")
+    hosts |= {name: os.environ[name] for name in ("XLA_FLAGS", "TF_XLA_FLAGS")}  # which make compilation short
 
     def train(where: str, run: str) -> subprocess.Popen[str]:
         command = training.command(records, tmp_path / run, "--run.steps", "40", "--run.save_every", "7")

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -27,7 +28,7 @@ LAYOUTS: dict[str, tuple[list[str], int]] = {  # flags, and number of ranks
     "parts and replicas": (["--parallel.tensor", "2", *SHARDED, *OVERLAP], 4),
 }
 # Dropout is on: a micro-batch has the same masks whichever rank computes it.
-TWENTY = ["--batch.total", "12", "--run.steps", "20", "--run.save_every", "20", "--run.evaluate_every", "0"]
+TWENTY = ["--batch.total", "12", "--run.steps", "20", "--run.save_every", "6", "--run.evaluate_every", "0"]
 TWENTY += ["--model.num_attention_heads", "4"]  # which two parts divide
 TWENTY += ["--model.num_hidden_layers", "2"]  # overlap has several buckets
 NVLAMB = ["--optimizer.name", "nvlamb"]
@@ -50,19 +51,9 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def one_rank(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of one rank."""
+    """A run of one rank, with all its checkpoints."""
     run = tmp_path_factory.mktemp("one") / "run"
-    train_here(sources, run, *TWENTY, *NVLAMB, *FIGURES)
-    return run
-
-
-@pytest.fixture(scope="module")
-def two_ranks(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same run on two ranks, which sum their gradients by buckets, with Horovod's timeline in `timeline.json`."""
-    run, (more, ranks) = tmp_path_factory.mktemp("two") / "run", LAYOUTS["buckets"]
-    flags, timeline = [*TWENTY, *NVLAMB, *FIGURES, *more], str(run.with_name("timeline.json"))
-    done = pretrain(sources, run, *flags, ranks=ranks, HOROVOD_TIMELINE=timeline)
-    assert done.returncode == 0, done.stderr
+    train_here(sources, run, *TWENTY, *NVLAMB, *FIGURES, "--run.keep", "9")
     return run
 
 
@@ -82,17 +73,25 @@ def same_losses(run: Path, one: Path, last: int) -> None:
 
 
 @pytest.mark.multiprocess
-def test_two_ranks_train_like_one(two_ranks: Path, one_rank: Path) -> None:
-    like(two_ranks, one_rank)
+def test_two_ranks_train_like_one_with_or_without_overlap(one_rank: Path, sources: Path, tmp_path: Path) -> None:
+    flags = [*TWENTY, *NVLAMB, *FIGURES]
+    for layout in ("buckets", "overlap"):
+        (more, ranks), timeline = LAYOUTS[layout], f"{tmp_path}/{layout}.json"
+        done = pretrain(sources, tmp_path / layout, *flags, *more, ranks=ranks, HOROVOD_TIMELINE=timeline)
+        assert done.returncode == 0, done.stderr
+    like(tmp_path / "buckets", one_rank)
+    same_bits(weights(tmp_path / "buckets", 20), weights(tmp_path / "overlap", 20))
 
-
-@pytest.mark.multiprocess
-def test_the_figures_of_each_source_are_the_same_on_two_ranks(two_ranks: Path, one_rank: Path) -> None:
-    one, two = measured(one_rank), measured(two_ranks)
+    one, two = measured(one_rank), measured(tmp_path / "buckets")  # the figures of each source
     for key in ((10, "heldout"), (20, "heldout")):
         assert {"mlm_loss/wikipedia", "mlm_loss/text"} < one[key].keys() == two[key].keys()
         names = one[key].keys() - {"split"}
         assert [two[key][name] for name in names] == pytest.approx([one[key][name] for name in names], rel=1e-5)
+
+    activities = re.findall(r'"ph": "B", "name": "(\w+)"', (tmp_path / "buckets.json").read_text())
+    assert activities.count("INIT_FUSION_BUFFER") == 2  # of both tensors of one sum, and no second time
+    # Settings and weights are compared and sent by broadcasts, all of them before the first update.
+    assert activities.index("INIT_FUSION_BUFFER") < activities.index("BROADCAST")
 
 
 @pytest.mark.multiprocess
@@ -120,14 +119,6 @@ def test_two_and_four_ranks_train_like_one(
             continue
         for key, value in weights(tmp_path / "1", 8).items():
             np.testing.assert_allclose(value, weights(run, 8)[key], rtol=1e-3, atol=2e-5, err_msg=key)
-
-
-@pytest.mark.multiprocess
-def test_horovod_takes_its_buffer_before_anything_is_computed(two_ranks: Path) -> None:
-    activities = re.findall(r'"ph": "B", "name": "(\w+)"', two_ranks.with_name("timeline.json").read_text())
-    assert activities.count("INIT_FUSION_BUFFER") == 2  # of both tensors of one sum, and no second time
-    # Settings and weights are compared and sent by broadcasts, all of them before the first update.
-    assert activities.index("INIT_FUSION_BUFFER") < activities.index("BROADCAST")
 
 
 @pytest.mark.slow
@@ -191,14 +182,6 @@ def test_an_early_end_that_cannot_come_is_told(config: Any, heldout: Any, said: 
         assert told.startswith(said) and bool(told) == bool(said)
 
 
-@pytest.mark.multiprocess
-def test_overlap_computes_the_bits_of_equal_buckets(two_ranks: Path, dataset: Path, tmp_path: Path) -> None:
-    more, ranks = LAYOUTS["overlap"]
-    done = pretrain(dataset, tmp_path / "run", *TWENTY, *NVLAMB, *more, ranks=ranks)
-    assert done.returncode == 0, done.stderr
-    same_bits(weights(tmp_path / "run", 20), weights(two_ranks, 20))
-
-
 # Sums buckets in the same order, but when the backward pass has ended.
 AFTERWARDS = """
     from bert.training import distributed, overlap
@@ -211,13 +194,14 @@ AFTERWARDS = """
 @pytest.mark.thorough
 def test_overlap_with_xla_computes_the_bits_of_sums_after_the_same_programs(dataset: Path, tmp_path: Path) -> None:
     flags = [*TWENTY, "--run.steps", "4", "--run.save_every", "4", "--precision.xla", "true"]
+    optimized = {"XLA_FLAGS": "", "TF_XLA_FLAGS": ""}
     for name, layout, patch in (
         ("during", "overlap", None),
         ("after", "overlap", AFTERWARDS),
         ("one program", "buckets", None),
     ):
         more, ranks = LAYOUTS[layout]
-        done = pretrain(dataset, tmp_path / name, *flags, *more, ranks=ranks, patch=patch, XLA_FLAGS="")
+        done = pretrain(dataset, tmp_path / name, *flags, *more, ranks=ranks, patch=patch, **optimized)
         assert done.returncode == 0, done.stderr
     same_bits(weights(tmp_path / "during", 4), weights(tmp_path / "after", 4))
     during, together = (list(losses(tmp_path / name).values()) for name in ("during", "one program"))
@@ -226,17 +210,22 @@ def test_overlap_with_xla_computes_the_bits_of_sums_after_the_same_programs(data
 
 @pytest.mark.multiprocess
 @pytest.mark.timeout(1800)
-def test_a_run_goes_on_in_other_layouts(one_rank: Path, dataset: Path, tmp_path: Path) -> None:
-    run, profile = tmp_path / "run", ["--run.profile", "4"]  # up to the eighth update, before which it stops
-    for last, layout, beside in ((6, "whole", profile), (13, "sharded", []), (20, "parts and replicas", [])):
+def test_a_run_goes_on_in_other_layouts(one_rank: Path, sources: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(one_rank, run)
+    for path in (run / "checkpoints").iterdir():
+        if path.name != "step-00000006":
+            shutil.rmtree(path)
+    profile = ["--run.profile", "11"]  # up to the fifteenth update, before which it stops
+    for last, layout, beside in ((13, "sharded", profile), (20, "parts and replicas", [])):
         more, ranks = LAYOUTS[layout]
         stop = STOP.format(number=last)
-        done = pretrain(dataset, run, *TWENTY, *NVLAMB, *more, *beside, ranks=ranks, patch=stop)
+        done = pretrain(sources, run, *TWENTY, *NVLAMB, *FIGURES, *more, *beside, ranks=ranks, patch=stop)
         assert done.returncode in (0, 75), (layout, done.stderr)
         same_losses(run, one_rank, last)
-        if layout == "whole":
-            assert list((run / "events").rglob("*.xplane.pb"))
-            assert "ALLREDUCE" in (run / "timeline.json").read_text()
+        if layout == "sharded":
+            assert "after step 6\n" in done.stderr and list((run / "events").rglob("*.xplane.pb"))
+            assert "REDUCESCATTER" in (run / "timeline.json").read_text()
     like(run, one_rank)
 
 
