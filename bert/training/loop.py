@@ -263,6 +263,7 @@ class Trainer:
                 if finished and active:
                     samples.close()  # its thread reads in advance
                     self._tell_what_was_fed(number, log)
+                    self._tell_unspent_hours(number, rate)
                 if finished or stopping or is_best or number % run.save_every == 0:
                     self._save(number, wait=finished or stopping or is_best)
                 if is_best:
@@ -321,6 +322,11 @@ class Trainer:
 
     def _budget_spent(self) -> bool:
         return 0 < self.config.budget.hours * 3600 <= float(self.step.seconds)
+
+    def _tell_unspent_hours(self, number: int, rate: float) -> None:
+        hours, steps, spent = self.config.budget.hours, self.config.run.steps, float(self.step.seconds) / 3600
+        if hours and number == steps and (unspent := schedule.unspent(hours, spent, rate, steps)):
+            tell(f"warning: {unspent}", self.comm)
 
     def _take_up_selection(self, first: int) -> None:
         """Take up the selection of the best checkpoint as it was after update `first`; rank 0 has the metrics."""

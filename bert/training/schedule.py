@@ -49,6 +49,19 @@ def unfinished(optimizer: OptimizerConfig, steps: int) -> str:
     )
 
 
+def unspent(budget: float, spent: float, rate: float, steps: int) -> str:
+    """Return that `steps` updates ended a run with a tenth or more of its budget of hours left; empty if they did not.
+
+    rate: the learning rate of the last update, which the schedule took from the hours that were spent.
+    """
+    if spent > 0.9 * budget:
+        return ""
+    return (
+        f"run.steps {steps} ended the run after {spent:.3g} of budget.hours {budget:g}, which the learning rate "
+        f"follows: it was {rate:.4g} at the end; the same command with more --run.steps goes on"
+    )
+
+
 def cosine(
     done: float, *, peak: float, warmup_steps: int, steps: int, minimum: float = 0.0, warmup_start: int = 0
 ) -> float:

@@ -135,8 +135,10 @@ def test_an_objective_without_figures_is_told_once(tmp_path: Path, capsys: pytes
 def test_a_run_that_ends_within_the_warm_up_says_so(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train_here(dataset, tmp_path / "run", "--run.steps", "1")
-    assert "warning: optimizer.warmup_steps 2 are not over when the run ends, after update 1" in capsys.readouterr().err
+    train_here(dataset, tmp_path / "run", "--run.steps", "1", "--budget.hours", "9")
+    said = capsys.readouterr().err
+    assert "warning: optimizer.warmup_steps 2 are not over when the run ends, after update 1" in said
+    assert "warning: run.steps 1 ended the run after " in said and " of budget.hours 9, which" in said
 
 
 @pytest.mark.slow

@@ -132,3 +132,10 @@ def test_a_warm_up_that_is_longer_than_the_run_is_reported(start: int, warmup: i
     said = schedule.unfinished(optimizer, 6)
     assert bool(said) == (risen[-1] < 1)
     assert not said or f"its highest learning rate is {0.5 * risen[-2]:.4g} instead of 0.5; give fewer" in said
+
+
+@pytest.mark.parametrize(("spent", "told"), [(0.0, True), (2.0, True), (21.5, True), (21.7, False), (24.1, False)])
+def test_a_budget_that_the_last_update_leaves_unspent_is_reported(spent: float, told: bool) -> None:
+    said = schedule.unspent(24.0, spent, 3e-4, 1000)
+    assert bool(said) == told
+    assert not told or f"run.steps 1000 ended the run after {spent:.3g} of budget.hours 24, which" in said
