@@ -26,11 +26,12 @@ SIZES = ["--model.hidden_size", "20", "--model.num_attention_heads", "5", "--mod
 SIZES += ["--model.max_position_embeddings", "17"]
 SIZES += ["--model.hidden_dropout_prob", "0.1", "--model.attention_probs_dropout_prob", "0.1"]
 SIZES += ["--batch.total", "6", "--run.log_every", "1"]
-SIZES += ["--run.evaluate_every", "4", "--optimizer.learning_rate", "0.01", "--optimizer.warmup_steps", "2"]
+SIZES += ["--run.evaluate_every", "0", "--optimizer.learning_rate", "0.01", "--optimizer.warmup_steps", "2"]
+EVALUATED = ["--run.evaluate_every", "4"]
 TINY = [*SIZES, "--model.num_hidden_layers", "1"]  # to trace a layer takes seconds
 STEPS = 48
 SPECIAL_NAME = "a b\n$(touch x) `touch y`; touch z #'\"{q}~&|>u"  # to a shell
-LENGTH = ["--run.steps", str(STEPS), "--run.save_every", "2", "--run.keep", "6", "--run.keep_every", "12"]
+LENGTH = [*EVALUATED, "--run.steps", str(STEPS), "--run.save_every", "2", "--run.keep", "6", "--run.keep_every", "12"]
 
 State = dict[str, np.ndarray]
 Finished = subprocess.CompletedProcess[str]

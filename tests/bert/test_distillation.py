@@ -24,7 +24,7 @@ from squad.config import Windowing
 from squad.model import AnswerSpans
 from tests.bert.text.test_packing import saved
 from tests.bert.training.test_step import step_of
-from tests.training import SIZES, TINY, measured, same_bits, weights, write_dataset
+from tests.training import EVALUATED, SIZES, TINY, measured, same_bits, weights, write_dataset
 
 T, SHARE = 2.5, 0.3
 
@@ -281,6 +281,7 @@ def test_a_projection_is_trained_and_resumed_and_nothing_else_has_it(
     model_config: ModelConfig, dataset: Path, tmp_path: Path
 ) -> None:
     base = ["demo_phase1", "--data.train", str(dataset), *TINY, "--batch.per_device", "3", "--run.save_every", "1"]
+    base += EVALUATED
     saved(tmp_path / "t", dataset, dataclasses.replace(model_config, hidden_size=30), 0.5)
     layers = ["--distill.outputs", "0", "--distill.hidden", "1", "--distill.relations", "1"]
     student = [*base, "--run.steps", "2", "--run.keep", "9", "--distill.teacher", f"{tmp_path}/t", *layers]

@@ -15,7 +15,7 @@ from bert.model.replaced_tokens import ReplacedTokensModel
 from bert.runs import Run
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
-from tests.training import TINY, losses, measured, same_bits, train_here, weights, write_dataset
+from tests.training import EVALUATED, TINY, losses, measured, same_bits, train_here, weights, write_dataset
 from tests.training import pretrain as in_a_process
 
 ELECTRA = ["--objective.name", "replaced_tokens", "--objective.generator_width", "0.4", "--model.pooler_act", "gelu"]
@@ -29,7 +29,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def train(data: Path, run: Path, *more: str) -> None:
     places = ["--data.train", str(data), "--run.directory", str(run), "--batch.per_device", "3"]
-    pretrain.main(["demo_phase1", *places, *TINY, *ELECTRA, "--objective.embeddings", "disentangled", *more])
+    pretrain.main(
+        ["demo_phase1", *places, *TINY, *EVALUATED, *ELECTRA, "--objective.embeddings", "disentangled", *more]
+    )
 
 
 @pytest.fixture(scope="module")

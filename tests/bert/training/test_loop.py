@@ -16,7 +16,17 @@ from bert.core import manifest
 from bert.core.config import BatchConfig, DistillConfig, ModelConfig, OptimizerConfig, RunConfig, TrainConfig
 from bert.core.errors import Stopped, UsageError
 from bert.training import loop, metrics, profiler, step
-from tests.training import checkpoints, losses, measured, pretrain, same_bits, train_here, weights, write_dataset
+from tests.training import (
+    EVALUATED,
+    checkpoints,
+    losses,
+    measured,
+    pretrain,
+    same_bits,
+    train_here,
+    weights,
+    write_dataset,
+)
 
 OVERLAP, SHARDED = ["--parallel.overlap", "true"], ["--parallel.shard_optimizer", "true"]
 BUCKETS = ["--parallel.bucket_megabytes", "0.005"]
@@ -261,7 +271,7 @@ def test_a_run_ends_at_its_target_accuracy_and_profiles_the_chosen_updates(datas
 @pytest.mark.slow
 def test_a_budget_of_time_ends_the_run(dataset: Path, tmp_path: Path) -> None:
     run, begun = tmp_path / "run", time.monotonic()
-    options = ["--run.steps", "100000", "--budget.hours", str(3 / 3600)]
+    options = ["--run.steps", "100000", "--budget.hours", str(3 / 3600), *EVALUATED]
     train_here(dataset, run, *options)
     took = time.monotonic() - begun
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -288,7 +298,7 @@ def test_a_budget_of_time_is_that_of_all_sessions_together_and_the_schedule_foll
     monkeypatch.setattr(metrics.Clock, "since_last_asked", lambda self: 4.0)  # as CLOCK, in this process
     straight, run = tmp_path / "straight", tmp_path / "run"
     options = ["--run.steps", "1000", "--budget.hours", "0.01", "--optimizer.warmup_steps", "250"]  # 36 s
-    options += ["--run.save_every", "2"]
+    options += ["--run.save_every", "2", *EVALUATED]
     train_here(dataset, straight, *options)
     train = [values for (_, split), values in sorted(measured(straight).items()) if split == "train"]
     done = [4 * number / 36 * 1000 for number in range(9)]  # updates of the schedule, by the clock
