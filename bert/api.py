@@ -29,7 +29,7 @@ import numpy as np
 
 from bert import fill_mask, generate, heads, hidden_states, recipes
 from bert.causal import trained
-from bert.core import cli, library_log, object_urls
+from bert.core import cli, effects, library_log, object_urls
 from bert.core.errors import UsageError
 from bert.embedding import Pool
 from bert.engines import engine as engines
@@ -440,7 +440,9 @@ def train(name: str, config: Any) -> Path:
     command, _ = _chosen(name)
     flagged = None
     if isinstance(config, Mapping):
-        flagged, config = cli.flags_in(_words(config), "model"), recipe(name, config)
+        given, config = config, recipe(name, config)
+        effects.check(config, given)
+        flagged = cli.flags_in(_words(given), "model")
     run: Path = heads.load(f"{command}:run")(name, config, flagged)
     return run
 

@@ -302,6 +302,11 @@ def test_a_mistake_in_a_configuration_is_an_error(name: str, settings: dict[str,
         bert.recipe(name, settings)
 
 
+def test_a_setting_without_effect_is_refused_as_the_flag_is() -> None:
+    with pytest.raises(UsageError, match="has no effect without lora"):
+        bert.train("classify", {"data.train": "train.tsv", "lora.alpha": 4})
+
+
 def test_settings_are_read_like_flags() -> None:
     config = bert.recipe("multilabel", {"data.text": ["one", "two"], "data.train": "x.tsv", "init.checkpoint": None})
     assert (config.data.text, config.data.train) == (("one", "two"), Path("x.tsv"))
