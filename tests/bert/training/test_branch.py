@@ -26,7 +26,7 @@ DECAY = [*STABLE, "--optimizer.decay_start", "4", "--optimizer.decay_power", "0.
 
 def train(dataset: Path, run: Path, steps: int, *more: str) -> None:
     flags = ["--data.train", str(dataset), "--run.directory", str(run), "--batch.per_device", "3", "--run.keep", "9"]
-    every = ["--run.save_every", "2", "--run.evaluate_every", "0", "--optimizer.name", "adamw"]
+    every = ["--run.save_every", "2", "--optimizer.name", "adamw"]
     pretrain.main(["demo_phase1", *flags, *TINY, *every, "--run.steps", str(steps), *more])
 
 

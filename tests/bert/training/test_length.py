@@ -21,7 +21,7 @@ from tests.training import TINY, measured, same_bits, weights, write_dataset
 
 def train(dataset: Path, run: Path, steps: int, *more: str) -> None:
     flags = ["--data.train", str(dataset), "--run.directory", str(run), "--batch.per_device", "3"]
-    pretrain.main(["demo_phase1", *flags, *TINY, "--run.evaluate_every", "0", "--run.steps", str(steps), *more])
+    pretrain.main(["demo_phase1", *flags, *TINY, "--run.steps", str(steps), *more])
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ def test_a_phase_from_which_the_next_has_begun_cannot_become_longer(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--data.train", str(dataset), str(dataset), "--run.directory", str(tmp_path / "run")]
-    flags += ["--batch.per_device", "3", *TINY, "--run.evaluate_every", "0", "--run.steps", "2"]
+    flags += ["--batch.per_device", "3", *TINY, "--run.steps", "2"]
     flags += ["--optimizer.warmup_steps", "0"]
     pretrain.main(["demo", *flags])
     with pytest.raises(UsageError, match=r"run/phase1: cannot become longer \(run\.steps 3\), because \S*run/phase2 "):

@@ -38,7 +38,7 @@ LAYOUTS: dict[str, tuple[list[str], int]] = {  # flags, and number of ranks
     "parts and replicas": (["--parallel.tensor", "2", *SHARDED, *OVERLAP], 4),
 }
 # Dropout is on: a micro-batch has the same masks whichever rank computes it.
-TWENTY = ["--batch.total", "12", "--run.steps", "20", "--run.save_every", "6", "--run.evaluate_every", "0"]
+TWENTY = ["--batch.total", "12", "--run.steps", "20", "--run.save_every", "6"]
 TWENTY += ["--model.num_attention_heads", "4"]  # which two parts divide
 TWENTY += ["--model.num_hidden_layers", "2"]  # overlap has several buckets
 NVLAMB = ["--optimizer.name", "nvlamb"]
