@@ -206,14 +206,14 @@ AFTERWARDS = """
 @pytest.mark.thorough
 def test_overlap_with_xla_computes_the_bits_of_sums_after_the_same_programs(dataset: Path, tmp_path: Path) -> None:
     flags = [*TWENTY, "--run.steps", "4", "--run.save_every", "4", "--precision.xla", "true"]
-    optimized = {"XLA_FLAGS": "", "TF_XLA_FLAGS": ""}
     for name, layout, patch in (
         ("during", "overlap", None),
         ("after", "overlap", AFTERWARDS),
         ("one program", "buckets", None),
     ):
         more, ranks = LAYOUTS[layout]
-        done = pretrain(dataset, tmp_path / name, *flags, *more, ranks=ranks, patch=patch, **optimized)
+        run = tmp_path / name
+        done = pretrain(dataset, run, *flags, *more, ranks=ranks, patch=patch, XLA_FLAGS="", TF_XLA_FLAGS="")
         assert done.returncode == 0, done.stderr
     same_bits(weights(tmp_path / "during", 4), weights(tmp_path / "after", 4))
     during, together = (list(losses(tmp_path / name).values()) for name in ("during", "one program"))
