@@ -2,13 +2,20 @@
 
     python -m tests.fake_gpus COUNT MODULE [ARGUMENTS...]
 
-runs a command as on a machine with this many GPUs. What this shows: the order in which devices are chosen and tensors
-made, the branches for GPUs, their precision and XLA's flags. What it cannot show: kernels, memory and speed.
+runs a command as on a machine with this many GPUs. `run` runs several, for which TensorFlow is imported once. What this
+shows: the order in which devices are chosen and tensors made, the branches for GPUs, their precision and XLA's flags.
+What it cannot show: kernels, memory and speed.
 """
 
+import json
+import os
 import runpy
+import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 NAME, CAPABILITY = "NVIDIA H100 80GB HBM3", "9.0"
 
 
@@ -23,7 +30,40 @@ def install(count: int) -> None:
     context.pywrap_tfe.TF_GetDeviceDetails = lambda index: dict(details) if index >= len(listed) else {}
 
 
+def run(count: int, commands: Sequence[Sequence[object]], folder: Path) -> list[str]:
+    """Run commands one after the other, each a module and its arguments; return what each wrote.
+
+    folder: where they write it. The commands after one that fails are not run: the list is shorter then.
+    """
+    words = json.dumps([[str(word) for word in command] for command in commands])
+    subprocess.run([sys.executable, "-m", "tests.fake_gpus", str(count), "--each", words, str(folder)], cwd=ROOT)
+    return [path.read_text() for path in sorted(folder.glob("done-*"))]
+
+
+def _each(commands: Sequence[Sequence[str]], folder: Path) -> None:
+    """Run each command in a fork of this process, which has imported TensorFlow and started none of its threads."""
+    for number, command in enumerate(commands):
+        written = folder / f"written-{number:02d}"
+        child = os.fork()
+        if child == 0:
+            stream = os.open(written, os.O_WRONLY | os.O_CREAT)
+            os.dup2(stream, 1)
+            os.dup2(stream, 2)
+            _run(command)
+            sys.exit(0)
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+            sys.exit(written.read_text())
+        written.rename(folder / f"done-{number:02d}")
+
+
+def _run(words: Sequence[str]) -> None:
+    sys.argv = [*words]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
 if __name__ == "__main__":
     install(int(sys.argv[1]))
-    sys.argv = sys.argv[2:]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    if sys.argv[2] == "--each":
+        _each(json.loads(sys.argv[3]), Path(sys.argv[4]))
+    else:
+        _run(sys.argv[2:])

@@ -13,8 +13,9 @@ from bert.core.config import BatchConfig, PrecisionConfig
 from bert.core.errors import UsageError
 from bert.hardware import devices, nvidia
 from bert.hardware.devices import Device
+from tests import fake_gpus
 from tests.fake_gpus import CAPABILITY, NAME
-from tests.training import ROOT, TINY, errors
+from tests.training import ROOT, TINY
 
 H100 = Device(kind="GPU", compute_capability=(9, 0))
 V100 = Device(kind="GPU", compute_capability=(7, 0))
@@ -204,29 +205,26 @@ SHORT = ["--model.num_hidden_layers", "1", "--batch.per_device", "3", "--run.ste
 
 @pytest.mark.slow
 def test_every_command_runs_on_a_machine_with_gpus(dataset: Path, tmp_path: Path) -> None:
-    def command(module: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
-        parts = [sys.executable, "-m", "tests.fake_gpus", "8", module, *map(str, arguments)]
-        done = subprocess.run(parts, cwd=ROOT, capture_output=True, text=True, timeout=500)
-        assert done.returncode == 0, errors(done.stderr) or done.stderr[-2000:]
-        return done
-
     pretrained, answering, questions = tmp_path / "pretrained", tmp_path / "squad", tmp_path / "questions.jsonl"
     answer = '"answers": [{"text": "w4", "answer_start": 3}]'
     questions.write_text(f'{{"id": "q", "question": "w1 w2 ?", "context": "w3 w4 w5", {answer}}}\n')
-    train = ["demo_phase1", "--data.train", dataset, "--run.directory", pretrained, *TINY, *SHORT]
-    begun = command("bert.pretrain", *train).stderr
-    assert f"device: GPU 0 of 8, {NAME}, compute capability {CAPABILITY}; bfloat16; XLA; deterministic" in begun
-    tune = ["squad_tiny", "--data.train_file", questions, "--init.checkpoint", pretrained, "--run.directory", answering]
-    windows = ["--windows.max_seq_length", "17", "--windows.max_query_length", "5", "--windows.doc_stride", "5"]
-    tuned = command("squad.train", *tune, *windows, "--run.steps", 1, "--batch.total", 2).stderr
-    assert "bfloat16; XLA" in tuned
-    model = ("--model", answering)
-    assert command("squad.predict", *model, "--question", "w1 ?", "--context", "w3 w4").stdout
-    command("squad.latency", *model, "--batch", 1, "--length", 17, "--calls", 1, "--warmup", 0)
-    command("squad.export", *model, "--output", tmp_path / "served")
     (tmp_path / "texts.txt").write_text("w1 w2\n")
-    command("bert.encode", *model, "--input", tmp_path / "texts.txt", "--output", tmp_path / "out.jsonl")
-    command("bert.convert", "export", "huggingface", answering, tmp_path / "exported")
+    tune = ["squad_tiny", "--data.train_file", questions, "--init.checkpoint", pretrained, "--run.directory", answering]
+    windows = ["--windows.max_seq_length", 17, "--windows.max_query_length", 5, "--windows.doc_stride", 5]
+    model = ["--model", answering]
+    commands = [
+        ["bert.pretrain", "demo_phase1", "--data.train", dataset, "--run.directory", pretrained, *TINY, *SHORT],
+        ["squad.train", *tune, *windows, "--run.steps", 1, "--batch.total", 2],
+        ["squad.predict", *model, "--question", "w1 ?", "--context", "w3 w4"],
+        ["squad.latency", *model, "--batch", 1, "--length", 17, "--calls", 1, "--warmup", 0],
+        ["squad.export", *model, "--output", tmp_path / "served"],
+        ["bert.encode", *model, "--input", tmp_path / "texts.txt", "--output", tmp_path / "out.jsonl"],
+        ["bert.convert", "export", "huggingface", answering, tmp_path / "exported"],
+    ]
+    written = fake_gpus.run(8, commands, tmp_path)
+    assert len(written) == len(commands)  # else the error is on standard error
+    assert f"device: GPU 0 of 8, {NAME}, compute capability {CAPABILITY}; bfloat16; XLA; deterministic" in written[0]
+    assert "bfloat16; XLA" in written[1]
 
 
 @pytest.mark.multiprocess
