@@ -27,7 +27,7 @@ from bert.core import checked_json, cli, files, outputs
 from bert.core.errors import InputError, Stopped, UsageError
 from bert.text.instances import InstanceConfig
 from bert.text.records import Description
-from tests.training import ROOT, TINY, same_bits, weights, write_dataset
+from tests.training import EVALUATED, ROOT, TINY, same_bits, weights, write_dataset
 
 STEPS, FIRST = 19, 4
 HEAD = f"""
@@ -53,6 +53,7 @@ flags = "cola --data.folder cola"
 at = "end"
 """
 PLAN = HEAD + VARIANTS + SCORES
+FLAGS = [*TINY, *EVALUATED]
 MARKS = (4, 9, 19)  # 4 x (19 / 4) ** (1 / 2) is 8.7
 
 
@@ -116,7 +117,7 @@ def test_data_and_scores_are_checked_before_anything_is_trained(
     monkeypatch.chdir(tmp_path)
     write_pairs(tmp_path / "pairs")
     write_dataset(tmp_path / "data")
-    flags = f"{' '.join(TINY)} --batch.per_device 3 {more.format(data='data')}"
+    flags = f"{' '.join(FLAGS)} --batch.per_device 3 {more.format(data='data')}"
     text = HEAD.replace('"--run.steps', f'"{flags} --run.steps') + VARIANTS + SCORES.split("[scores.late]")[0]
     with pytest.raises((UsageError, InputError), match=said):
         check.main([str(write_plan(tmp_path, text.replace("--data pairs", score)))])
@@ -146,7 +147,7 @@ def test_samples_to_score_on_are_checked_before_anything_is_trained(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_dataset(tmp_path / "data")
-    text = HEAD.replace('"--run.steps', f'"--data.train data {" ".join(TINY)} --batch.per_device 3 --run.steps')
+    text = HEAD.replace('"--run.steps', f'"--data.train data {" ".join(FLAGS)} --batch.per_device 3 --run.steps')
     text += VARIANTS + f"[scores.pairs]\ncommand = 'evaluate'\nflags = '{flags}'\n"
     with pytest.raises((UsageError, InputError), match=said):
         check.main([str(write_plan(tmp_path, text))])
@@ -156,7 +157,7 @@ def test_samples_to_score_on_are_checked_before_anything_is_trained(
 def test_a_score_on_samples_is_what_the_trainer_measures_on_them(tmp_path: Path) -> None:
     """The second variant is trained on other samples and scored on those of the first."""
     data = [write_dataset(tmp_path / name, seed=seed) for name, seed in (("data", 5), ("other", 6))]
-    flags = f"--data.train {data[0]} --batch.per_device 3 --run.steps {STEPS} {' '.join(TINY)}"
+    flags = f"--data.train {data[0]} --batch.per_device 3 --run.steps {STEPS} {' '.join(FLAGS)}"
     text = HEAD.replace(f"--run.steps {STEPS}", flags).replace("[3, 1, 7]", "[3]")
     text = text.replace("checkpoints = 3", "checkpoints = 1") + "[variants.one]\n[variants.two]\n"
     text += f"flags = '--data.train {data[1]}'\n"
@@ -521,7 +522,7 @@ def test_a_laboratory_that_is_stopped_in_training_gives_the_bits_and_scores_of_o
     """The other one has no legs either: all of its runs are trained at once."""
     data, steps = write_dataset(tmp_path / "data"), 400
     write_pairs(tmp_path / "pairs")
-    shown = [f"--data.train {data} --batch.per_device 3 --run.steps {steps} --run.save_every 41", *TINY]
+    shown = [f"--data.train {data} --batch.per_device 3 --run.steps {steps} --run.save_every 41", *FLAGS]
     text = HEAD.replace(f"--run.steps {STEPS}", " ".join(shown)).replace("[3, 1, 7]", "[3, 1]") + VARIANTS
     text += f"[scores.pairs]\ncommand = 'minimal_pairs'\nat = 'end'\nflags = '--pairs 3 --data {tmp_path / 'pairs'}'\n"
     plan = write_plan(tmp_path, text.replace("checkpoints = 3", "checkpoints = 2"))
