@@ -20,9 +20,9 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="the service needs it")
 
-from bert.core.errors import UsageError
+from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.engines import engine
-from serve.__main__ import Options, _listen, listener
+from serve.__main__ import Options, _listen, listener, main
 from tests.bert.export.served import CONFIG
 from tests.serve import runs
 from tests.serve.process import Service, service
@@ -271,22 +271,21 @@ def test_a_replaced_model_loses_no_request(tmp_path: Path) -> None:
 
 
 def test_what_cannot_start_says_so_in_one_line(folders: dict[str, Path], run_module: Any, tmp_path: Path) -> None:
-    def error(*arguments: object) -> tuple[int, str]:
-        result = run_module("serve", *arguments)
-        (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
-        assert "Traceback" not in result.stderr
-        return result.returncode, line
-
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        code, line = error("--model", folders["tag"], "--port", port)
-        assert code == 2 and f"--port {port}" in line
+        result = run_module("serve", "--model", folders["tag"], "--port", port)
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert result.returncode == 2 and f"--port {port}" in line and "Traceback" not in result.stderr
     late = pytest.raises(UsageError, match="give another port")
     with listener("127.0.0.1", 0) as bound, socket.create_server(bound.getsockname()), late:
         _listen(bound, Options(model=("run",)))
-    assert error("--model", tmp_path / "none")[0] == 3
-    assert error("--model", folders["tag"], "--host", "nowhere.invalid")[0] == 2
     damaged = tmp_path / "damaged"
     shutil.copytree(folders["tag"], damaged)
     os.truncate(next(damaged.glob("checkpoints/*/*.data*")), 100)
-    assert error("--model", damaged)[0] == 4
+    for error, words in (
+        (InputError, [tmp_path / "none"]),
+        (UsageError, [folders["tag"], "--host", "nowhere.invalid"]),
+        (IntegrityError, [damaged]),
+    ):
+        with pytest.raises(error):
+            main(["--model", *map(str, words), "--port", "0"])
