@@ -15,7 +15,7 @@ TUTORIAL = page_scripts.Page(
     changes={
         "--articles 600 --books 60 --train_questions 2000 --dev_questions 200": "--articles 40 --books 20 "
         "--train_questions 40 --dev_questions 11",
-        "--run.steps 400": "--run.steps 4",
+        "--run.steps 400": "--run.steps 4 --model.num_hidden_layers 1",
         "--run.steps 200 --optimizer.warmup_steps 12": "--run.steps 4 --optimizer.warmup_steps 1",
         "--run.log_every 20 --run.evaluate_every 50": "--run.log_every 2 --run.evaluate_every 2",
         "squad_tiny": "squad_tiny --run.steps 4",
