@@ -35,6 +35,7 @@ LAYOUTS: dict[str, tuple[list[str], int]] = {  # flags, and number of ranks
     "overlap": ([*OVERLAP, *BUCKETS], 2),
     "buckets": (BUCKETS, 2),
     "sharded": (SHARDED, 2),
+    "parts": (["--parallel.tensor", "2", *OVERLAP], 2),
     "parts and replicas": (["--parallel.tensor", "2", *SHARDED, *OVERLAP], 4),
 }
 # Dropout is on: a micro-batch has the same masks whichever rank computes it.
@@ -222,20 +223,21 @@ def test_overlap_with_xla_computes_the_bits_of_sums_after_the_same_programs(data
 
 @pytest.mark.multiprocess
 @pytest.mark.timeout(1800)
-def test_a_run_goes_on_in_other_layouts(one_rank: Path, sources: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["parts", pytest.param("parts and replicas", marks=pytest.mark.thorough)])
+def test_a_run_goes_on_in_other_layouts(layout: str, one_rank: Path, sources: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(one_rank, run)
     for path in (run / "checkpoints").iterdir():
         if path.name != "step-00000006":
             shutil.rmtree(path)
     profile = ["--run.profile", "11"]  # up to the fifteenth update, before which it stops
-    for last, layout, beside in ((13, "sharded", profile), (20, "parts and replicas", [])):
-        more, ranks = LAYOUTS[layout]
+    for last, name, beside in ((13, "sharded", profile), (20, layout, [])):
+        more, ranks = LAYOUTS[name]
         stop = STOP.format(number=last)
         done = pretrain(sources, run, *TWENTY, *NVLAMB, *FIGURES, *more, *beside, ranks=ranks, patch=stop)
-        assert done.returncode in (0, 75), (layout, done.stderr)
+        assert done.returncode in (0, 75), (name, done.stderr)
         same_losses(run, one_rank, last)
-        if layout == "sharded":
+        if name == "sharded":
             assert "after step 6\n" in done.stderr and list((run / "events").rglob("*.xplane.pb"))
             assert "REDUCESCATTER" in (run / "timeline.json").read_text()
     like(run, one_rank)
