@@ -24,6 +24,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", THREADS)
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", THREADS)
 os.environ.setdefault("OMP_NUM_THREADS", THREADS)
+# By default Horovod's thread looks for work a thousand times a second, or all the time: ranks share the cores here.
+os.environ.setdefault("HOROVOD_CYCLE_TIME", "5")
 # XLA compiles in three quarters of the time if LLVM optimizes nothing. `XLA_FLAGS= pytest ...` has it optimize.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 # Each program of XLA is compiled once by all processes of a session. Its files are named without regard to XLA_FLAGS.
