@@ -64,6 +64,7 @@ def test_lines_fit_in_120_columns() -> None:
     assert not long
 
 
+@pytest.mark.slow
 def test_every_module_says_what_it_is() -> None:
     silent = [named(path) for path in ours(".py") if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
     assert not silent
@@ -334,6 +335,7 @@ def common_words(quote: Words, message: Words) -> int:
     return int(max(0.0, *row))
 
 
+@pytest.mark.slow
 def test_every_message_that_the_pages_quote_is_one_of_the_code() -> None:
     page = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md")))
     quotes = re.findall(r"^(?:error|warning): (.*?)(?:  +\(.*)?$", page, re.MULTILINE)

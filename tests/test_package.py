@@ -199,6 +199,7 @@ def test_the_table_has_every_command() -> None:
     assert all(len(commands.about(module)) > 10 for module in commands.MODULES.values())
 
 
+@pytest.mark.slow
 def test_a_command_runs_as_its_module(tmp_path: Path) -> None:
     entry = [sys.executable, "-c", "from bert.commands import main; main()"]
     for name, module in (("plan", "bert.plan"), ("tasks.train", "tasks.train")):

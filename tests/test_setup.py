@@ -255,6 +255,7 @@ def test_horovod_is_built_once_for_many_environments_even_at_the_same_time(machi
     assert "add_definitions(-DGLOO_USE_AVX=1)" in calls and '"${CMAKE_CURRENT_SOURCE_DIR}/math.cc"' in calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["flipped", "emptied", "no hash", "other hash", "no wheel"])
 def test_a_kept_wheel_that_has_changed_is_built_again(change: str, machine: Machine) -> None:
     assert machine.run("install_horovod.sh", machine.bin / "python3") == (0, "")
@@ -363,6 +364,7 @@ def test_the_source_is_edited_for_gpus_and_nccl_linked_outside_the_environment(m
     assert f"{machine.venv}/nvidia/nccl/lib/libnccl.so.2" in calls and not machine.venv.exists()
 
 
+@pytest.mark.slow
 def test_a_wheel_is_kept_for_each_combination_of_what_goes_into_it(machine: Machine) -> None:
     old, new = machine.cuda("12.9.86"), machine.cuda("13.0.88")
     assert machine.run("install_horovod.sh", machine.bin / "python3")[0] == 0

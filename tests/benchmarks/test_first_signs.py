@@ -22,6 +22,7 @@ def test_first_byte_end_and_exit_code_of_a_program_with_pauses(tmp_path: Path) -
     assert f"| `pauses 'a b'` (exit code 3) | {row.first:.1f} | {row.end:.1f} |" in first_signs.table([row])
 
 
+@pytest.mark.slow
 def test_the_list_has_commands_that_are_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     lines = first_signs.COMMANDS.strip().splitlines()

@@ -167,6 +167,7 @@ def test_the_list_has_what_is_worth_most_first_and_fits_in_an_hour(tmp_path: Pat
     assert all(item.least <= item.limit and item.like in ("", *names[: names.index(item.name)]) for item in items)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rehearse", [False, True])
 def test_every_command_of_the_list_can_be_read(
     tmp_path: Path, rehearse: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -99,6 +99,7 @@ def test_a_mistake_in_a_plan_is_named_in_one_line(was: str, now: str, said: str,
     assert str(caught.value).startswith(f"{tmp_path / 'plan.toml'}: ") and "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "score", "said"),
     [
@@ -318,6 +319,7 @@ def laboratory(folder: Path, children: Children, text: str = PLAN) -> Laboratory
     return Laboratory(plan=plans.read(write_plan(folder, text)), output=folder / "out", children=children)
 
 
+@pytest.mark.slow
 def test_variants_of_a_seed_reach_a_checkpoint_together_and_a_stop_repeats_nothing(
     without_pictures: None, tmp_path: Path
 ) -> None:
@@ -358,6 +360,7 @@ def test_a_run_that_keeps_a_moving_average_of_its_weights_is_scored_by_that(
     assert not list((tmp_path / "out").rglob(".average"))
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_a_line_and_the_others_go_on(without_pictures: None, tmp_path: Path) -> None:
     children = StandIn(bad="two/seed-1")
     failures = command.work(laboratory(tmp_path, children), "command")
@@ -377,6 +380,7 @@ def test_a_run_that_fails_is_a_line_and_the_others_go_on(without_pictures: None,
     assert [row[:3] + row[5:7] for row in rows if row[:2] == ["two", "1"]] == [["two", "1", "4 of 19", "2", "0"]]
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_is_told_and_not_scored(without_pictures: None, tmp_path: Path) -> None:
     children = StandIn(lost="one/seed-7")
     command.work(laboratory(tmp_path, children), "command")
@@ -387,6 +391,7 @@ def test_a_loss_that_is_not_finite_is_told_and_not_scored(without_pictures: None
     assert laboratory(tmp_path, StandIn()).left() == []
 
 
+@pytest.mark.slow
 def test_results_of_other_flags_are_refused(without_pictures: None, tmp_path: Path) -> None:
     command.work(laboratory(tmp_path, StandIn()), "command")
     for was, now, said in [
@@ -405,6 +410,7 @@ def table(text: str, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row[1:-1].split(" | ")] for row in rows[2:]]
 
 
+@pytest.mark.slow
 def test_the_figures_of_the_page_are_those_of_the_files(tmp_path: Path) -> None:
     """The oracle is NumPy; Student's quantile for two degrees of freedom has a closed form."""
     plan, random = plans.read(write_plan(tmp_path)), np.random.default_rng(2)

@@ -33,6 +33,7 @@ def stand_ins(**kinds: str) -> steps.Commands:
     return {name: [*STAND_IN, kind, str(2.0 + number)] for number, (name, kind) in enumerate(kinds.items())}
 
 
+@pytest.mark.slow
 def test_contenders_take_turns_and_are_compared_turn_by_turn(tmp_path: Path, turns: Path) -> None:
     found = steps.run(options(tmp_path), stand_ins(ours="agrees", eager="agrees", compile="agrees"))
     noted = turns.read_text().splitlines()
@@ -44,6 +45,7 @@ def test_contenders_take_turns_and_are_compared_turn_by_turn(tmp_path: Path, tur
     assert [row["sequences_per_second"] for row in found] == [8 / 2, 8 / 3, 8 / 4]
 
 
+@pytest.mark.slow
 def test_figures_and_table_say_what_was_measured(tmp_path: Path, turns: Path) -> None:
     given = options(tmp_path)
     found = steps.run(given, stand_ins(ours="agrees", eager="agrees"))
@@ -102,12 +104,14 @@ def test_the_tail_is_the_99th_percentile_of_enough_laps_over_their_median(count:
         assert row["tail"] == pytest.approx(np.quantile(laps, 0.99, method="weibull") / np.median(laps))
 
 
+@pytest.mark.slow
 def test_what_does_not_compute_the_same_is_not_timed(tmp_path: Path, turns: Path) -> None:
     with pytest.raises(IntegrityError, match=r"tiny-finetune, finetune_384: .* between ours and compile") as caught:
         steps.run(options(tmp_path), stand_ins(ours="agrees", eager="agrees", compile="differs"))
     assert "\n" not in str(caught.value) and not turns.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "said"),
     [

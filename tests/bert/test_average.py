@@ -45,6 +45,7 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_each_weight_is_the_mean_of_the_newest_checkpoints(run: Path, tmp_path: Path) -> None:
     average.main([str(run), "--output", str(tmp_path / "mean"), "--last", "2"])
     found, (one, two) = weights(tmp_path / "mean", 0), (weights(run, step) for step in (10, 11))
@@ -59,6 +60,7 @@ def test_each_weight_is_the_mean_of_the_newest_checkpoints(run: Path, tmp_path: 
     assert np.exp(scores).sum() == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_model_that_no_other_format_has_is_averaged_too(run: Path, tmp_path: Path) -> None:
     config = dataclasses.replace(SMALL, positions="rotary")
     config.save(run / "bert_config.json")
@@ -70,6 +72,7 @@ def test_a_model_that_no_other_format_has_is_averaged_too(run: Path, tmp_path: P
     np.testing.assert_allclose(found["pooler/kernel"], (one["pooler/kernel"] + two["pooler/kernel"]) / 2, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_low_rank_updates_are_in_the_mean(run: Path, tmp_path: Path) -> None:
     kernel, random = "layer_1/attention/query", np.random.default_rng(2)
     expected = np.zeros((12, 12))

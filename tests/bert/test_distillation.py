@@ -77,6 +77,7 @@ def batches_of(dataset: Path) -> list[Batch]:
     return BatchSampler(Dataset(dataset, "train"), BatchConfig(total=6, per_device=3), seed=1).read(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_a_step_learns_both_losses_of_masked_words_and_keeps_the_teacher(
     xla: bool, model_config: ModelConfig, dataset: Path
@@ -154,6 +155,7 @@ def spread(module: tf.Module, seed: int) -> None:
 LAYERS = DistillConfig(outputs=0.0, hidden=3.0, attention=0.25, relations=2.0, relation_layer=1, relation_heads=10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("equal", "xla"), [(True, False), (False, False), pytest.param(False, True, marks=pytest.mark.thorough)]
 )

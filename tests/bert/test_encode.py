@@ -63,6 +63,7 @@ def features_of(run: Path, name: str, *more: str) -> Path:
     return output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", ["mean", "cls", "none"])
 def test_each_line_is_answered_in_its_place(
     pool: str, run: Path, model_config: ModelConfig, monkeypatch: pytest.MonkeyPatch
@@ -100,6 +101,7 @@ def test_texts_are_cut_where_asked_and_that_is_said(run: Path, capsys: pytest.Ca
     assert "9 texts, 3 truncated to 5 tokens" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_standard_input_is_read_a_chunk_at_a_time(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     one_by_one = hidden_states.Reader.encode
@@ -116,6 +118,7 @@ def test_standard_input_is_read_a_chunk_at_a_time(run: Path, monkeypatch: pytest
     assert sizes == [4, 4, 1] and len(output.read_text().splitlines()) == len(TEXTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
@@ -132,6 +135,7 @@ def test_what_cannot_be_done_is_said_before_anything_is_read(more: list[str], pr
     assert not (run.parent / "features.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_bad_bytes_and_bad_weights_leave_no_output(run: Path) -> None:
     (run.parent / "texts.txt").write_bytes(b"w1\nw2\n\xff\n")
     with pytest.raises(InputError, match="not UTF-8"):

@@ -94,6 +94,7 @@ def test_pseudo_perplexity_is_that_of_each_token_masked_in_turn(
     assert found["pseudo_perplexity_per_word"] == pytest.approx(np.exp(-np.sum(expected) / 20), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_masked_words_have_their_probabilities(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, size = "the [MASK] sees a[MASK] dog", SMALL.vocab_size
     fill_mask.main([str(run), text, "--top", str(size), "--json"])
@@ -111,6 +112,7 @@ def test_masked_words_have_their_probabilities(run: Path, capsys: pytest.Capture
             assert choice["probability"] == pytest.approx(expected[number], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_file_is_filled_in_order_whatever_the_batch(run: Path, tmp_path: Path) -> None:
     texts = ["[MASK]", "the [MASK] sees [MASK] .", "a cat [MASK]", "[MASK] [MASK] [MASK] dog"]
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")

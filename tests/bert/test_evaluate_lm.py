@@ -47,6 +47,7 @@ def losses(run: Path, ids: list[int], window: int, stride: int) -> np.ndarray:
     return np.asarray(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(targets)), ids[1:]])
 
 
+@pytest.mark.slow
 def test_wikitext_with_the_published_windows(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "any name.txt"
     path.write_text(WIKITEXT)
@@ -70,6 +71,7 @@ def test_lambada_reads_lines_of_json(run: Path, tmp_path: Path, capsys: pytest.C
     assert found["accuracy"] == 100 * found["correct"] / 3
 
 
+@pytest.mark.slow
 def test_heldout_tokens(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ids = np.random.default_rng(3).integers(0, 258, 80).tolist()
     tokenizer = (run / byte_bpe.NAME).read_bytes()
@@ -98,6 +100,7 @@ def test_figures_are_printed_one_a_line(run: Path, tmp_path: Path, capsys: pytes
     assert names == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["", "[]", '{"txt": "a b"}', '{"text": 3}', "{", "[" * 99_999])
 def test_a_line_without_a_passage_is_named(run: Path, tmp_path: Path, line: str) -> None:
     path = tmp_path / "test.jsonl"

@@ -24,6 +24,7 @@ def lines(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+@pytest.mark.slow
 def test_each_prompt_is_continued_as_often_as_asked(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = (run, *TEXTS, "--max_tokens", 5, "--count", 2, "--top_p", 0.9, "--seed", 3, "--batch", 4)
     found = lines(capsys, *arguments)
@@ -33,6 +34,7 @@ def test_each_prompt_is_continued_as_often_as_asked(run: Path, capsys: pytest.Ca
     assert lines(capsys, *arguments) == found
 
 
+@pytest.mark.slow
 def test_prompts_are_printed_with_what_follows_them(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = (str(run), *TEXTS, "--max_tokens", "4", "--temperature", "0")
     expected = lines(capsys, *arguments)
@@ -42,6 +44,7 @@ def test_prompts_are_printed_with_what_follows_them(run: Path, capsys: pytest.Ca
     assert "3 texts" in output.err and "tokens/s" in output.err
 
 
+@pytest.mark.slow
 def test_a_long_prompt_is_refused_or_cut(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     long = "x" * 7 + "y" * POSITIONS
     with pytest.raises(UsageError, match=f"prompt 2 has 44 tokens, but the model has {POSITIONS} positions"):
@@ -52,6 +55,7 @@ def test_a_long_prompt_is_refused_or_cut(run: Path, capsys: pytest.CaptureFixtur
     assert cut["prompt"] == long
 
 
+@pytest.mark.slow
 def test_the_last_position_is_reported(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     generate.main([str(run), "y" * (POSITIONS - 1), "--top_k", "2"])
     assert f"1 of 1 texts ended at the model's {POSITIONS} positions" in capsys.readouterr().err

@@ -62,6 +62,7 @@ def one_at_a_time(run: Path, text: str, word_l2r: bool = False) -> float:
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "batch"), [("masked", 1), ("masked", 64), ("word_l2r", 3)])
 def test_a_score_is_the_sum_over_tokens_each_predicted_in_a_pass_of_its_own(
     run: Path, method: scoring.Method, batch: int
@@ -76,6 +77,7 @@ def test_a_score_is_the_sum_over_tokens_each_predicted_in_a_pass_of_its_own(
     ]
 
 
+@pytest.mark.slow
 def test_without_masks_a_score_is_the_mean_over_all_tokens_of_one_pass(run: Path) -> None:
     found = scoring.score(run, pairs(*SENTENCES), "unmasked", 5, "float32")
     expected = []
@@ -84,6 +86,7 @@ def test_without_masks_a_score_is_the_mean_over_all_tokens_of_one_pass(run: Path
     np.testing.assert_allclose(np.stack([found.good, found.bad], axis=1).ravel(), expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_causal_score_is_the_log_likelihood_after_the_end_of_a_text(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     texts = ["she saw the ship", "she saw ship the", "one", "a longer one, of other words"]
@@ -197,6 +200,7 @@ def test_a_sentence_that_cannot_be_scored_is_named(run: Path, sentence: str, rea
         scoring.score(run, pairs("the cat", sentence), "masked", 8, "float32")
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_and_writes_json_and_a_picture(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,6 +29,7 @@ from tests.bert.training.imports import Bare, export_and_import, write_run
 from tests.training import ROOT, TINY, checkpoints, errors, losses, measured, same_bits, sign, weights, write_dataset
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -331,6 +332,7 @@ def test_a_phase_does_not_begin_anew_before_one_that_has_begun_from_its_weights(
     assert not (tmp_path / "phase1").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first_step", "told"), [("3", False), ("0", False), ("9", True)])
 def test_a_phase_that_does_not_go_on_where_the_schedule_was_left_is_reported(
     first_step: str,

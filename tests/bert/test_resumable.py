@@ -88,6 +88,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resumable, "SECONDS", 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("kind", ["encode", "squad", "classify"])
 def test_after_a_kill_and_a_stop_the_same_command_ends_with_the_same_bytes(
@@ -114,6 +115,7 @@ def test_after_a_kill_and_a_stop_the_same_command_ends_with_the_same_bytes(
     assert command.left() == {path.name for path in command.outputs}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often")
 def test_results_of_others_are_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -142,6 +144,7 @@ def test_results_of_others_are_not_used(
         assert f".out.jsonl.parts: {problem}; beginning anew" in capsys.readouterr().err and not parts.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often")
 def test_a_damaged_part_and_those_after_it_are_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -161,6 +164,7 @@ def test_a_damaged_part_and_those_after_it_are_computed_again(
     assert "00003.npz: damaged" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_short_run_and_one_to_standard_output_keep_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = Command("classify", tmp_path, monkeypatch)
     command.spoil = kill_at(9)

@@ -19,6 +19,7 @@ from tests.training import sign
 HEAD = Head(kind="classifier", labels=("no", "yes"))
 
 
+@pytest.mark.slow
 def test_a_run_has_its_configuration_tokenizer_settings_head_and_weights(tmp_path: Path) -> None:
     run = Run.open(a_run(tmp_path / "run", HEAD, {"recipe": "mine"}))
     assert (run.config, run.tokenizer.vocab, run.settings["recipe"], run.head) == (CONFIG, VOCAB, "mine", HEAD)

@@ -101,6 +101,7 @@ def test_a_document_has_the_ids_that_the_library_gives_it(kind, tmp_path, stage,
     assert compared == (3 if kind == "xlm-roberta" else 36)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["roberta", "modernbert"])
 @pytest.mark.parametrize("records", ["documents", "instances"])
 def test_masks_are_of_whole_words_and_random_tokens_are_ordinary(kind, records, tmp_path, stage, plain):

@@ -46,6 +46,7 @@ def test_the_manifest_names_the_source_of_each_part(tmp_path, stage, sources, fo
     assert [files[f"part-{number:05d}.jsonl"].source for number in range(2)] == ["0:books", "1:books"]
 
 
+@pytest.mark.slow
 def test_of_equal_texts_the_first_stays_whoever_meets_it_first(tmp_path, stage, folder, read, contents):
     same = "The caf\u00e9 of Mrs. Ash closes at seven in winter, and at nine in summer when the bees fly late."
     forms = [same, same.replace(" in ", "\n in  "), same.replace("\u00e9", "e\u0301"), same.upper()]

@@ -207,6 +207,7 @@ def pubmed(site: Site, output: Path, *more: object) -> list[object]:
     return ["pubmed", "--baseline_url", f"{site.url}/baseline", "--output", output, *more]
 
 
+@pytest.mark.slow
 def test_the_last_files_of_pubmed_then_all_are_fetched_once_each(
     site: Site, stage: Stage, tmp_path: Path, read: Any
 ) -> None:

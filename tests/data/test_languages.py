@@ -174,6 +174,7 @@ def dumped(code: str) -> str:
     return f'<mediawiki xml:lang="{code}">\n{siteinfo}{page(1, wiki.heading, text)}</mediawiki>\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", WIKIS)
 def test_every_paragraph_and_sentence_of_a_dump_stays_and_no_markup(tmp_path, stage, read, code):
     (tmp_path / "dump.xml").write_text(dumped(code), encoding="utf-8")

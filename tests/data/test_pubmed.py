@@ -39,6 +39,7 @@ def test_an_abstract_is_a_paragraph_for_each_section_without_markup(tmp_path, st
     assert read(tmp_path / "b")[0]["text"] == f"On iron.\nBACKGROUND: {iron}\nIf a < b & c.\nP < 0.05, x ."
 
 
+@pytest.mark.slow
 def test_each_record_is_counted_and_the_last_version_counts_whatever_the_workers(tmp_path, stage, read, contents):
     folder = tmp_path / "in"
     book = "<PubmedBookArticle><BookDocument><PMID>1</PMID></BookDocument></PubmedBookArticle>"

@@ -76,6 +76,7 @@ def test_one_source_is_cut_in_the_order_of_its_keys(seed):
         assert made.files[document] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [(), ("--max_shards", 5)])
 def test_a_small_folder_makes_the_shards_that_it_fills_and_says_so(tmp_path, stage, folder, read, given):
     source = folder("in", "documents", {"part-00000.jsonl": documents(33)})
@@ -201,6 +202,7 @@ def _several_parts(folder):
     return folder("in", "documents", pieces | {"part-00004.jsonl": []})
 
 
+@pytest.mark.slow
 def test_a_shard_has_its_lines_in_the_order_of_the_parts(tmp_path, stage, folder):
     """The oracle is a plain loop over all lines."""
     source, fraction = _several_parts(folder), 0.1

@@ -183,6 +183,7 @@ def test_chunks_are_counted(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "lengths.png").exists() and (tmp_path / "out" / "tokens.png").exists()
 
 
+@pytest.mark.slow
 def test_tokens_are_counted_whatever_the_size_of_a_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {"train-00000": ["ab\u00e9", "", "x" * 9], "train-00001": ["a" * 200], "heldout-00000": ["a"]}
 
@@ -238,11 +239,13 @@ def test_a_sample_is_spread_over_each_file(tmp_path: Path) -> None:
     assert figures["documents"] == 6 and figures["characters"] == 2 * (1 + 5 + 9)
 
 
+@pytest.mark.slow
 def test_workers_change_nothing(shards: Path, tmp_path: Path) -> None:
     assert run(shards, "--output", tmp_path / "1") == run(shards, "--output", tmp_path / "2", workers=2)
     assert (tmp_path / "1" / "lengths.png").read_bytes() == (tmp_path / "2" / "lengths.png").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_output_stands_beside_and_harms_nothing(shards: Path, instances: Path, tmp_path: Path) -> None:
     stats.main([str(tmp_path), "--workers", "1"])  # all folders in it
     assert (tmp_path / "shards-stats" / "stats.json").exists() and (tmp_path / "seq9-stats" / "tokens.png").exists()
@@ -285,6 +288,7 @@ def test_what_cannot_be_counted_is_refused(
     assert not list(tmp_path.glob("*-stats")) and not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_manifest_is_read_as_often_for_many_files_as_for_few(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def run(stage, source, vocab, output, *options):
     return stage("tfrecords", "--source", source, "--vocab", vocab, "--output", output, *sizes, *options)
 
 
+@pytest.mark.slow
 def test_tensorflow_reads_what_was_written(tmp_path, stage, source, vocab):
     assert run(stage, source, vocab, tmp_path / "out", "--workers", 1)[0] == 0
     assert (tmp_path / "out" / "vocab.txt").read_bytes() == vocab.read_bytes()

@@ -83,6 +83,7 @@ def test_the_trainer_reads_what_the_stage_writes(tmp_path, stage, sources, token
         np.testing.assert_array_equal(read[:, 1:].ravel(), ids[1 : len(data) * 31 + 1])
 
 
+@pytest.mark.slow
 def test_workers_shares_and_batches_do_not_change_a_byte(tmp_path, stage, sources, tokenizer, contents, monkeypatch):
     assert stage("tokens", *arguments(sources, tokenizer, tmp_path / "one", workers=1))[0] == 0
     assert stage("tokens", *arguments(sources, tokenizer, tmp_path / "three", workers=3))[0] == 0

@@ -27,6 +27,7 @@ def source(folder):
     return folder("shards", "shards", files | held_out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("documents", [300, 7001])  # the latter have more than 1 MB
 def test_hash_seeds_and_threads_do_not_change_a_byte(tmp_path, folder, contents, documents):
     records = [

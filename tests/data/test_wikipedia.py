@@ -38,6 +38,7 @@ def test_a_name_to_download_and_a_missing_path_differ(tmp_path, stage):
     assert stage("wikipedia", "--source", tmp_path / "dump.xml", "--output", tmp_path / "out")[0] == 3
 
 
+@pytest.mark.slow
 def test_parts_of_a_dump_give_the_same_bytes_for_any_workers(tmp_path, stage, read, contents):
     source = tmp_path / "enwiki"
     source.mkdir()

@@ -49,6 +49,7 @@ def replaced(good: Path, name: str, content: bytes) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"])
 @given(data=st.data())
 @fuzz

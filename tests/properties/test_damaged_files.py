@@ -683,6 +683,7 @@ def tried(reader: Reader, path: Path, content: bytes) -> object:
     return survives(read)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * reader.slow) for name, reader in READERS.items()]
 )

@@ -10,6 +10,7 @@ from bert import report
 from bert.core import journal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ["nan", "-inf", 1e308, 10**300])
 def test_any_number_can_be_drawn(value: float | str, tmp_path: Path) -> None:
     line = {"step": 7, "loss": value, "mlm_accuracy": value, "tokens_per_second": value}

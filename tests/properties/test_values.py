@@ -130,6 +130,7 @@ def hostile(flag: cli.Flag) -> list[str]:
     return [*NUMBERS, *TEXTS, *(numbers or [])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", commands())
 def test_a_flag_takes_a_value_or_says_in_one_line_what_it_needs(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for line in command_lines(command, monkeypatch):
@@ -144,6 +145,7 @@ def test_a_flag_takes_a_value_or_says_in_one_line_what_it_needs(command: str, mo
                     assert len(said) < 1000 or not flag.limits, said[:300]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", commands())
 def test_every_number_has_a_range_that_is_enforced(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for line in command_lines(command, monkeypatch):

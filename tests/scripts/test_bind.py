@@ -76,6 +76,7 @@ def test_a_rank_gets_its_share_beside_its_gpu(machine: dict[str, str]) -> None:
     assert shown(machine, rank=0)[0] == "NCCL_IB_HCA==mlx5_0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3, 5, 8])
 def test_the_shares_of_a_node_are_apart_and_together_all_of_it(size: int, machine: dict[str, str]) -> None:
     shares = [cpus(machine, rank, size) for rank in range(size)]
@@ -124,6 +125,7 @@ def test_without_a_working_numactl_taskset_binds(machine: dict[str, str], stand_
     assert shown(machine, rank=4)[-1] == "taskset --cpu-list 10,11,30,31 python 'a b'"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["tree", "numa_node", "both", "cores"])
 def test_where_it_cannot_bind_it_says_so_once_and_runs(
     broken: str, machine: dict[str, str], stand_in: StandIn, tmp_path: Path

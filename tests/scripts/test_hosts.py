@@ -81,6 +81,7 @@ def test_interfaces_that_horovodrun_cannot_use_are_one_line(
     assert done.stderr.startswith(f"error: {expected}") and done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [["-H", "localhost:1,node-c.invalid:1"], []])
 def test_each_host_takes_the_interface_that_it_has(where: list[str], hosts: dict[str, str]) -> None:
     def launch(interfaces: str) -> subprocess.CompletedProcess[str]:

@@ -351,6 +351,7 @@ def stop_when_ready() -> Iterator[Stop]:
             process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_reaches_the_ranks_which_end_in_their_own_time(
     kind: int, environment: dict[str, str], stop_when_ready: Stop

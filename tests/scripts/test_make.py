@@ -88,6 +88,7 @@ def test_help_names_every_variable() -> None:
     assert len(described) > 20 and described <= {*VARIABLES}
 
 
+@pytest.mark.slow
 def test_each_stage_is_a_target(checkout: Checkout) -> None:
     assert {*STAGES} <= {*targets()}
     code, error, shown = checkout.make(*STAGES)
@@ -96,6 +97,7 @@ def test_each_stage_is_a_target(checkout: Checkout) -> None:
     assert all(environment["GOALS"].split() == [*STAGES] for _, environment in shown)
 
 
+@pytest.mark.slow
 @ON_COMMAND_LINE
 def test_no_target_runs_what_a_value_contains(on_command_line: bool, checkout: Checkout) -> None:
     goals = ["corpus", *(goal for goal in targets() if goal not in (*STAGES, "setup", "clean"))]
@@ -116,6 +118,7 @@ def test_every_variable_reaches_the_stages_as_it_stands(on_command_line: bool, c
         assert sorted(environment["GIVEN"].split()) == (sorted(given) if on_command_line else [])
 
 
+@pytest.mark.slow
 @ON_COMMAND_LINE
 def test_flags_are_words_in_which_quotes_group_and_nothing_is_expanded(
     on_command_line: bool, checkout: Checkout

@@ -78,6 +78,7 @@ def test_horovod_knows_the_variables() -> None:
     assert len(names) == 12 and not [name for name in names if name.encode() not in code]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize(
     ("words", "said"),

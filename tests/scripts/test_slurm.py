@@ -119,6 +119,7 @@ def test_a_job_that_was_stopped_goes_back_into_the_queue(
     assert ("scontrol requeue 4711" in (tmp_path / "notes").read_text()) == (status == 75)
 
 
+@pytest.mark.slow
 def test_a_job_whose_ranks_die_goes_back_into_the_queue_three_times_in_succession(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -196,6 +197,7 @@ def test_if_phase_2_is_refused_phase_1_does_not_stay(environment: dict[str, str]
     assert [line for line in done.stderr.splitlines() if line.startswith("error: ")] == done.stderr.splitlines()[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

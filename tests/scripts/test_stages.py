@@ -423,6 +423,7 @@ STOPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", STOPS)
 def test_a_stop_on_request_ends_make_without_its_error(how: str, tmp_path: Path) -> None:
     """Where make ignores SIGINT it ends with its error, instead of going on as if all were done."""

@@ -52,6 +52,7 @@ def asked(models: Models) -> Iterator[Callable[..., Any]]:
         yield ask
 
 
+@pytest.mark.slow
 def test_each_use_is_answered(asked: Callable[..., Any], models: Models) -> None:
     for head in HEADS:
         model = models.choose(None, head.route)

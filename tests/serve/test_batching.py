@@ -100,6 +100,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert len(self.queue) <= MOST
 
 
+@pytest.mark.slow
 def test_the_queue_does_what_a_list_does() -> None:
     run_state_machine_as_test(QueueMachine, settings=settings(max_examples=150, stateful_step_count=40))
 

@@ -44,6 +44,7 @@ def answers(asked: Head, items: list[Any]) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_questions_have_the_answers_of_squad_predict(models: Models, folders: dict[str, Path]) -> None:
     model = squad_model.load(folders["answer"])
     reader = Reader(model, batch=3, n_best=20, max_answer_length=MAX_ANSWER_LENGTH, null=True)
@@ -83,6 +84,7 @@ def test_the_best_of_several_passages_is_the_best_of_all(models: Models) -> None
         assert first["probability"] / one["probability"] == pytest.approx(ratio, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_passage_without_words_changes_no_probability(tmp_path: Path) -> None:
     """Of a model that always answers: only then such a passage has a candidate of its own."""
     made = Models({"answer": runs.of_questions(tmp_path / "run", impossible=False)}, "float32", 8)
@@ -104,6 +106,7 @@ def cut(model: tasks_model.FineTuned[Any], example: Any) -> bool:
     return any(len(model.tokenizer.encode(row)[0]) + len(row) + 1 > model.kind.length for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["classify", "label", "regress", "choose", "tag"])
 def test_tasks_have_the_answers_of_tasks_predict(name: str, models: Models, folders: dict[str, Path]) -> None:
     items: list[Any]
@@ -135,6 +138,7 @@ def test_tasks_have_the_answers_of_tasks_predict(name: str, models: Models, fold
             )
 
 
+@pytest.mark.slow
 def test_masks_are_filled_as_by_fill_mask(models: Models, folders: dict[str, Path]) -> None:
     texts = ["[MASK]", "a [MASK] river [MASK]", "\u6771 [MASK] caf\u00e9"]
     model = MaskedWords(Run.open(folders["fill"]))
@@ -147,6 +151,7 @@ def test_masks_are_filled_as_by_fill_mask(models: Models, folders: dict[str, Pat
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", ["auto", "cls", "max"])
 def test_features_are_those_of_encode(pool: Any, models: Models, folders: dict[str, Path]) -> None:
     reader = hidden_states.Reader(Run.open(folders["tag"]), pool=pool)

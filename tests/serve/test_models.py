@@ -52,6 +52,7 @@ def test_models_have_names() -> None:
             named(given)
 
 
+@pytest.mark.slow
 def test_a_changed_run_is_loaded_again_and_a_damaged_one_is_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,6 +71,7 @@ def test_a_changed_run_is_loaded_again_and_a_damaged_one_is_not(
     assert models.reload() == [] and models.reload(force=True) == ["run"]
 
 
+@pytest.mark.slow
 def test_a_service_that_ends_loads_no_further_model(tmp_path: Path) -> None:
     run = runs.of_questions(tmp_path / "run")
     models = Models({"first": run, "second": run}, "float32", 4)
@@ -77,6 +79,7 @@ def test_a_service_that_ends_loads_no_further_model(tmp_path: Path) -> None:
     assert models.reload(True, lambda: next(ends)) == ["first"]
 
 
+@pytest.mark.slow
 def test_a_model_that_is_loaded_again_does_not_keep_the_earlier_one(tmp_path: Path) -> None:
     models = Models({"run": runs.of_questions(tmp_path / "run")}, "float32", 4)
     heads = models.all()[0].heads
@@ -93,6 +96,7 @@ def _embedding(models: Models) -> Embedding:
     return found
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_still_being_copied_is_loaded_once_it_is_complete(tmp_path: Path) -> None:
     run = runs.of_questions(tmp_path / "run")
     models = Models({"run": run}, "float32", 4)
@@ -107,6 +111,7 @@ def test_a_checkpoint_that_is_still_being_copied_is_loaded_once_it_is_complete(t
     assert models.reload() == ["run"] and models.all()[0].details["checkpoint"] == "step-00000007"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_damaged_after_it_was_loaded_serves_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,6 +37,7 @@ def same(found: list[dict[str, Any]], hits: list[Any]) -> None:
         assert {**one, "score": 0} == {name: getattr(hit, name) for name in one} | {"score": 0}
 
 
+@pytest.mark.slow
 def test_the_index_is_searched_as_by_the_command(asked: Asked, folders: dict[str, Path], index: Path) -> None:
     model = bert.load(folders["fill"])
     for query in ("river", "\u6771\u4eac?", "z" * 300):
@@ -48,6 +49,7 @@ def test_the_index_is_searched_as_by_the_command(asked: Asked, folders: dict[str
     assert "query is empty" in found["outputs"][1]["error"]["reason"]
 
 
+@pytest.mark.slow
 def test_documents_of_a_request_are_searched_as_an_index_of_them(
     asked: Asked, folders: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -111,6 +113,7 @@ def test_a_bad_search_is_told_why(fields: dict[str, Any], status: int, reason: s
     assert (found, answer["error"]["status"]) == (status, status) and reason in answer["error"]["reason"]
 
 
+@pytest.mark.slow
 def test_a_service_may_have_no_index_or_nobody_who_answers(folders: dict[str, Path], tmp_path: Path) -> None:
     alone = Models({"tag": folders["tag"]}, "float32", 4, search=Search(index=None, encoder=folders["fill"]))
     with client(alone) as found:
@@ -123,6 +126,7 @@ def test_a_service_may_have_no_index_or_nobody_who_answers(folders: dict[str, Pa
         assert found.post("/v1/search", json={"query": "a"}).status_code == 404
 
 
+@pytest.mark.slow
 def test_a_new_index_takes_the_place_of_the_old_one_and_a_bad_one_does_not(
     folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -139,6 +139,7 @@ def test_models_of_one_base_share_its_weights_and_answer_as_each_does_alone(of_b
     answer_alike(models, {name: of_base[name] for name in (*RANKS, "answer")})
 
 
+@pytest.mark.slow
 def test_another_bit_or_another_equation_is_another_base(of_base: dict[str, Path], tmp_path: Path) -> None:
     def digest(folder: Path, config: ModelConfig = CONFIG) -> str:
         return base_of(config, checkpoint.to_use(folder)).digest
@@ -188,6 +189,7 @@ def test_a_model_that_is_loaded_again_leaves_the_others_as_they_are(tmp_path: Pa
     answer_alike(models, {"tag": folders["tag"]})
 
 
+@pytest.mark.slow
 def test_openvino_shares_encoders_without_updates_alone(of_base: dict[str, Path]) -> None:
     pytest.importorskip("openvino")
     pytest.importorskip("onnx")
@@ -203,6 +205,7 @@ def test_openvino_shares_encoders_without_updates_alone(of_base: dict[str, Path]
     assert Models({"tag": of_base["tag"]}, "float32", 8, "auto").all()[0].details["engine"] == "openvino"
 
 
+@pytest.mark.slow
 def test_each_checkpoint_is_verified_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = {"fill": runs.of_pretraining(tmp_path / "fill"), "embed": saved(tmp_path / "embed", "embed")}
     verified, verify = list[Path](), manifest.verify

@@ -122,6 +122,7 @@ def test_any_texts_are_answered_as_by_predict(narrow, pairs):
     narrow.assert_same(pairs)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 90)), min_size=1, max_size=5),
@@ -237,6 +238,7 @@ def test_what_cannot_be_exported_leaves_nothing(narrow, tmp_path, monkeypatch):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 def test_latency_is_told_for_every_setting(wide, capfd):
     latency.main(f"--model {wide.run} --batch 1 3 --length 17 71 --calls 7 --warmup 1".split())
     said = capfd.readouterr()

@@ -181,6 +181,7 @@ def test_the_command_reads_the_version_from_the_file(dataset_v2, tmp_path):
     assert "1 questions without a prediction are left out: q3" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [

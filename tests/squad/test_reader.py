@@ -66,6 +66,7 @@ def windows(count: int, seed: int, longest: int = LONGEST) -> Windows:
     return Windows(inputs, Places(none, none, none, none, mask > 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "batch"), [(37, 16), (2, 32)])
 def test_scores_are_those_of_each_window_alone(count: int, batch: int, read: Callable[..., Reader]) -> None:
     given = windows(count, 7)
@@ -75,6 +76,7 @@ def test_scores_are_those_of_each_window_alone(count: int, batch: int, read: Cal
     np.testing.assert_allclose(together[:, there], alone[:, there], atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("compute", "bits"), [("bfloat16", 8), ("float16", 11)])
 def test_products_in_half_precision_give_float32_scores_close_by(
     compute: Compute, bits: int, read: Callable[..., Reader]
@@ -89,6 +91,7 @@ def test_products_in_half_precision_give_float32_scores_close_by(
     assert np.any(coarse != rounded)  # the scores themselves were not rounded
 
 
+@pytest.mark.slow
 def test_float16_that_overflows_is_told_from_a_failed_training(model: TaskModel, read: Callable[..., Reader]) -> None:
     inner = model.encoder.layers[0].mlp.inner
     inner.kernel.assign(inner.kernel * 1e5)

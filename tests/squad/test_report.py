@@ -52,6 +52,7 @@ def test_json_table_and_picture_are_written_and_the_answer_is_marked_in_its_pass
     assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("floor", "reason"), [("--require_exact_match", "exact match"), ("--require_gain", "points")])
 def test_a_journey_that_led_nowhere_fails_after_its_report_is_written(journey, tmp_path, floor, reason):
     with pytest.raises(IntegrityError, match=reason):

@@ -103,6 +103,7 @@ def test_a_tuned_model_beats_always_and_never_answering(folder, run, tmp_path, c
     assert stored["dataset"] == "dev.jsonl"
 
 
+@pytest.mark.slow
 def test_one_question_is_answered_or_not_with_its_odds(run, capsys):
     asked = ["--model", str(run), "--question", "who sees the dog ?", "--null_threshold"]
     rain = "the rain and it and the rain"
@@ -113,6 +114,7 @@ def test_one_question_is_answered_or_not_with_its_odds(run, capsys):
     assert capsys.readouterr().out.startswith("no answer  (null odds ")
 
 
+@pytest.mark.slow
 def test_a_model_of_answerable_questions_answers_all_unless_asked_not_to(folder, run, tmp_path):
     sure = fine_tune(folder, "sure", *from_random(folder), "--data.impossible", "false", "--run.steps", "2")
     settings = [json.loads((path / "config.json").read_text())["config"]["data.impossible"] for path in (run, sure)]
@@ -124,6 +126,7 @@ def test_a_model_of_answerable_questions_answers_all_unless_asked_not_to(folder,
     assert set(none.values()) == {""}
 
 
+@pytest.mark.slow
 def test_every_id_has_an_answer_and_a_malformed_question_has_none(folder, run, tmp_path, capsys):
     good = list(records(7, seed=3))
     bad = ["{\n", {"id": "b1"}, {"id": "b2", "question": "?", "context": 7}, {"question": "?"}, {"id": "half \ud83d"}]
@@ -147,6 +150,7 @@ def test_every_id_has_an_answer_and_a_malformed_question_has_none(folder, run, t
     assert not (tmp_path / "strict.json").exists()
 
 
+@pytest.mark.slow
 def test_pieces_are_answered_like_the_whole_and_a_late_failure_leaves_nothing(folder, run, tmp_path, monkeypatch):
     fixed = "--null_threshold", "0"  # the tuned one is a question's own odds, which rounding could tip over
     whole = answered(run, folder / "dev.jsonl", tmp_path / "whole.json", *fixed)
@@ -186,6 +190,7 @@ def test_the_run_goes_on_in_place_and_takes_the_epochs_of_its_data(folder, run, 
 ONCE = ("--run.steps", 1, "--optimizer.warmup_steps", 1)  # update 1 of the warm-up has rate 0
 
 
+@pytest.mark.slow
 def test_fine_tuning_goes_on_with_the_head_that_an_import_brings(folder, run, tmp_path, capfd):
     convert.main(["export", "huggingface", str(run), str(tmp_path / "theirs")])
     convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "back")])

@@ -95,6 +95,7 @@ def test_a_teacher_of_another_task_is_refused(folder: Path, tmp_path: Path) -> N
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 def test_a_new_head_has_its_classes_in_the_order_of_the_teacher(folder: Path, tmp_path: Path) -> None:  # noqa: F811
     """As of an import: those of MNLI have other orders than GLUE's files."""
     teacher = shutil.copytree(classifier(folder), tmp_path / "teacher")

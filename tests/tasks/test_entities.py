@@ -42,6 +42,7 @@ def test_any_tags_are_read_as_by_the_rules_of_conlleval(tags: list[str]) -> None
     assert entities.entities(tags) == by_conlleval_rules(tags)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", seqeval_oracle.KINDS)
 def test_ten_thousand_random_cases_score_as_by_seqeval(kind: str) -> None:
     def find(tags: list[str]) -> seqeval_oracle.Found:

@@ -28,6 +28,7 @@ def scored(gold: np.ndarray, probabilities: np.ndarray, chosen: np.ndarray) -> l
     return label_metrics.scores(LABELS, gold, probabilities, chosen, [f"l{n}" for n in range(gold.shape[1])])
 
 
+@pytest.mark.slow
 @compared
 def test_sets_of_labels_score_as_by_scikit_learn(tmp_path: Path) -> None:
     random = np.random.default_rng(23)

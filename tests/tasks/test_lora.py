@@ -51,6 +51,7 @@ def opened(path: Path) -> dict[str, np.ndarray]:
     return {name: variable.numpy() for name, variable in variables(encoder).items()}
 
 
+@pytest.mark.slow
 def test_only_updates_and_heads_learn_and_every_reader_has_the_merged_weights(
     folder: Path,  # noqa: F811
     tmp_path: Path,

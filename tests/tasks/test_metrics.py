@@ -48,6 +48,7 @@ def random_classes() -> Pairs:
     return cases
 
 
+@pytest.mark.slow
 @compared
 @pytest.mark.parametrize("every", [50, pytest.param(1, marks=pytest.mark.thorough)])
 def test_ten_thousand_cases_of_classes_score_as_by_scikit_learn(every: int, tmp_path: Path) -> None:
@@ -83,6 +84,7 @@ def random_numbers() -> Pairs:
     return blocks
 
 
+@pytest.mark.slow
 @compared
 def test_ten_thousand_correlations_are_those_of_scipy(tmp_path: Path) -> None:
     blocks = random_numbers()

@@ -71,6 +71,7 @@ def predicted(run: Path, path: Path, output: Path, *more: str) -> Lines:
     return [json.loads(line) for line in output.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_labels_are_given_from_the_thresholds_of_the_run_on(run: Path, folder: Path, tmp_path: Path) -> None:
     stored = json.loads((run / thresholds.NAME).read_text())
     assert stored["thresholds"].keys() == LABELS.keys() and stored["dataset"] == "dev.csv"
@@ -97,6 +98,7 @@ def test_the_thresholds_are_those_of_the_command(run: Path, folder: Path, capsys
     (run / thresholds.NAME).write_bytes(before)
 
 
+@pytest.mark.slow
 def test_a_label_that_no_text_has_is_told(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     fine_tune(folder, tmp_path / "run", "--run.steps", "1", "--data.limit", "239")
     told = capfd.readouterr().err
@@ -110,6 +112,7 @@ def test_rare_labels_weigh_as_much_as_their_absence() -> None:
     assert of_positives([3, 0, 7, 5], [12, 12, 7, 6]) == (3.0, 1.0, 1.0, 0.2)
 
 
+@pytest.mark.slow
 def test_long_texts_are_read_whole_on_request(
     run: Path, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,6 +151,7 @@ def test_what_is_no_file_of_predictions_is_one_line(run: Path, folder: Path, tmp
             scoring.compare(kind, folder / "dev.csv", tmp_path / name, Skipped())
 
 
+@pytest.mark.slow
 def test_a_run_that_reads_windows_is_scored_by_them(folder: Path, tmp_path: Path, capfd: Any) -> None:
     windows = ["--data.windows", "max", "--data.stride", "4", "--data.dev", str(folder / "dev.csv")]
     made = fine_tune(folder, tmp_path / "run", *windows, "--run.steps", "40", "--run.evaluate_every", "20")

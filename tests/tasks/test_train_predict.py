@@ -131,6 +131,7 @@ def scores(run: Path) -> dict[str, float]:
     return scoring.evaluate(model, Reader(model, 7), dev(run), Skipped())
 
 
+@pytest.mark.slow
 def test_each_kind_is_learnt_and_the_best_checkpoint_has_the_scores_of_training(run: Path) -> None:
     found, best = scores(run), selection.read(run)
     assert best is not None and found["examples"] == 53 and best.measure in found
@@ -139,6 +140,7 @@ def test_each_kind_is_learnt_and_the_best_checkpoint_has_the_scores_of_training(
     assert f"step-{best.step:08d}" in checkpoints(run)
 
 
+@pytest.mark.slow
 def test_written_predictions_have_the_scores_of_the_model(run: Path, tmp_path: Path) -> None:
     predict.main(["--model", str(run), "--input", str(dev(run)), "--output", str(tmp_path / "out.jsonl")])
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
@@ -151,6 +153,7 @@ def test_written_predictions_have_the_scores_of_the_model(run: Path, tmp_path: P
             scoring.compare(load(run).kind, dev(run), tmp_path / "bad.jsonl", Skipped())
 
 
+@pytest.mark.slow
 def test_a_model_of_glue_predicts_a_table_of_ones_own_to_any_format(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +223,7 @@ def test_a_run_of_more_epochs_reads_each_sample_as_often_and_its_record_repeats_
     same_bits(weights(other, 7), weights(again, 7))
 
 
+@pytest.mark.slow
 def test_a_run_without_improvement_ends_and_stays_ended(folder: Path, tmp_path: Path, capfd: Any) -> None:
     patient = ("--run.patience", "2", "--optimizer.learning_rate", "0", "--run.keep", "1")
     fine_tune(folder, "classify", tmp_path / "run", *patient)
@@ -249,6 +253,7 @@ def test_a_second_run_keeps_the_head_of_the_same_labels_only(folder: Path, tmp_p
     assert "classifier has classes animal, fruit, not classes animal, plant; init" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_f1_is_over_the_positive_classes(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = fine_tune(folder, "classify", tmp_path / "run", "--data.positive", "fruit", "--run.steps", "12")
     best = selection.read(run)

@@ -36,6 +36,7 @@ def table(results: Results) -> str:
     return "\n".join([*lines, fit.summary(results)])
 
 
+@pytest.mark.slow
 def test_one_measured_row_predicts_the_others_of_its_code(warm: Results) -> None:
     print(table(warm))
     found = sizes(warm)

@@ -51,6 +51,7 @@ def generated(model: Trained, choice: Choice = GREEDY, seed: int = 0, batch: int
     return list(Generator(model, choice, seed=seed, batch=batch).generate(PROMPTS, 12))
 
 
+@pytest.mark.slow
 def test_cached_logits_equal_the_full_forward_pass(model: Trained) -> None:
     texts = [RANDOM.integers(0, VOCAB, 17 + row).tolist() for row in range(3)]
     expected = full_logits(model, texts)
@@ -69,6 +70,7 @@ def test_cached_logits_equal_the_full_forward_pass(model: Trained) -> None:
     assert np.abs(expected).max() > 1
 
 
+@pytest.mark.slow
 def test_greedy_texts_are_those_of_the_full_forward_pass(model: Trained) -> None:
     texts = generated(model)
     check_choices(model, texts, GREEDY, seed=0)
@@ -76,6 +78,7 @@ def test_greedy_texts_are_those_of_the_full_forward_pass(model: Trained) -> None
     assert len({tuple(text.ids) for text in texts}) == len(PROMPTS)
 
 
+@pytest.mark.slow
 def test_drawn_texts_depend_on_seed_and_place_alone(model: Trained) -> None:
     choice = Choice(temperature=0.9, top_k=29, top_p=0.95)
     texts = generated(model, choice, seed=4, batch=5)
@@ -84,6 +87,7 @@ def test_drawn_texts_depend_on_seed_and_place_alone(model: Trained) -> None:
     assert generated(model, choice, seed=5, batch=5) != texts
 
 
+@pytest.mark.slow
 def test_a_text_ends_at_the_last_position(model: Trained) -> None:
     prompts = [list(range(POSITIONS)), list(range(POSITIONS - 2)), [5, 6]]
     found = list(Generator(model, Choice(top_k=4), seed=1, batch=2).generate(prompts, 9))
@@ -98,6 +102,7 @@ def test_a_text_ends_before_the_end_token() -> None:
     assert (text.ids, text.end) == ([4, 5], "end")
 
 
+@pytest.mark.slow
 def test_texts_of_a_batch_end_each_on_its_own(tmp_path: Path) -> None:
     """A token that is chosen gives its embedding, slightly longer, to the end token."""
     model = trained.load(write_run(tmp_path / "run"))

@@ -43,6 +43,7 @@ def found(logits: np.ndarray, choice: Choice) -> np.ndarray:
     return result
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.integers(0, 2**32 - 1),

@@ -22,6 +22,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return trained.load(write_run(tmp_path_factory.mktemp("scoring") / "run"))
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_each_passage_alone(model: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoring, "TARGETS", 13)  # so that the targets of a batch are compared in pieces
     random = np.random.default_rng(2)
@@ -37,6 +38,7 @@ def test_scores_are_those_of_each_passage_alone(model: Trained, monkeypatch: pyt
         np.testing.assert_array_equal(scores.likeliest, (logits.argmax(axis=1) == ids[1:])[first:])
 
 
+@pytest.mark.slow
 def test_the_likeliest_tokens_are_found(model: Trained) -> None:
     ids = np.arange(9)
     for place in range(8):  # put the likeliest token behind those before it
@@ -47,6 +49,7 @@ def test_the_likeliest_tokens_are_found(model: Trained) -> None:
     assert scores.likeliest.tolist()[:2] == [True, False]
 
 
+@pytest.mark.slow
 def test_scores_that_are_not_finite_are_an_error(tmp_path: Path) -> None:
     model = trained.load(write_run(tmp_path / "run"))
     words = model.encoder.embeddings.word

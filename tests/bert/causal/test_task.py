@@ -83,6 +83,7 @@ def exact_weights(task: CausalLM) -> Arrays:
     return {name: variable.numpy().astype(np.float64) for name, variable in variables(task.module).items()}
 
 
+@pytest.mark.slow
 def test_the_scores_and_the_loss_equal_the_equations_in_numpy() -> None:
     task, ids = task_of(), ids_of()
     exact = exact_weights(task)
@@ -122,6 +123,7 @@ def gradients_of(task: CausalLM, ids: np.ndarray) -> Arrays:
     return {name: gradient.numpy() for name, gradient in zip(weights, compute(), strict=True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("norm_placement", "dtype"), [("pre", tf.float32), ("post", tf.bfloat16), ("pre", tf.float16)])
 def test_a_changed_token_changes_no_output_before_it(norm_placement: str, dtype: tf.DType) -> None:
     task, ids = task_of(norm_placement=norm_placement), ids_of()[:, :-1]

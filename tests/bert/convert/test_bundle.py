@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from bert.convert.bundle import Bundle
 from bert.training import checkpoint
 
 
+@pytest.mark.slow
 def test_values_shapes_and_types_are_those_that_tensorflow_reads(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     values = {f"layer_{number}/kernel/adam_{'mv'[number % 2]}": random.normal(size=3) for number in range(9000)}

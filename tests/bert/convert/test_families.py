@@ -110,6 +110,7 @@ def rows() -> dict[str, np.ndarray]:
     return {"input_ids": ids * mask, "input_mask": mask, "segment_ids": segments}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "kind"), [(family, kind) for family, kind in CASES if kind in TASKS])
 def test_the_logits_are_those_of_its_equations(family: str, kind: str, tmp_path: Path) -> None:
     equations = Equations(family, a_folder(tmp_path / "theirs", family, kind))
@@ -128,6 +129,7 @@ def test_the_logits_are_those_of_its_equations(family: str, kind: str, tmp_path:
     assert expected.std() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", HEADS)
 def test_features_and_masked_words_are_those_of_its_equations(family: str, tmp_path: Path) -> None:
     equations = Equations(family, a_folder(tmp_path / "theirs", family))
@@ -150,6 +152,7 @@ def test_features_and_masked_words_are_those_of_its_equations(family: str, tmp_p
     np.testing.assert_allclose(np.array(line["features"])[:, 0], expected, atol=3e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "kind"), CASES)
 def test_every_class_comes_back_with_its_bits(family: str, kind: str, tmp_path: Path) -> None:
     before = a_folder(tmp_path / "theirs", family, kind)

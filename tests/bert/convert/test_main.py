@@ -20,6 +20,7 @@ CASES += [(form, "BertForPreTraining", DEEP) for form in ("huggingface", "google
 CASES += [("huggingface", "BertForPreTraining", PRE)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "kind", "config"), CASES)
 def test_there_and_back_is_bit_equal(form: str, kind: str, config: ModelConfig, tmp_path: Path) -> None:
     before = a_run(tmp_path / "run", config, models(config)[kind])
@@ -35,6 +36,7 @@ def test_there_and_back_is_bit_equal(form: str, kind: str, config: ModelConfig, 
         assert (described["architectures"], described["model_type"]) == ([architecture], family)
 
 
+@pytest.mark.slow
 def test_a_failure_is_one_line_and_its_exit_code(run_module: RunModule, tmp_path: Path) -> None:
     their_folder(tmp_path / "theirs")
     (tmp_path / "theirs/model.safetensors").rename(tmp_path / "theirs/pytorch_model.bin")

@@ -101,6 +101,7 @@ def a_folder(folder: Path, kind: str = "ForMaskedLM", **changes: Any) -> Values:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, LATER], ids=["earlier keys", "later keys"])
 def test_scores_of_words_are_those_of_the_equations(changes: dict[str, Any], tmp_path: Path) -> None:
     theirs = a_folder(tmp_path / "theirs", **changes)
@@ -139,6 +140,7 @@ def test_scores_of_words_are_those_of_the_equations(changes: dict[str, Any], tmp
     np.testing.assert_allclose(words + model.masked_lm.bias, expected, atol=5e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ForMaskedLM", "Model", *OUTPUTS])
 def test_it_comes_back_with_its_bits(kind: str, tmp_path: Path) -> None:
     before = a_folder(tmp_path / "theirs", kind, classifier_pooling="mean")
@@ -154,6 +156,7 @@ def test_it_comes_back_with_its_bits(kind: str, tmp_path: Path) -> None:
         convert.main(["export", "google", str(run), str(tmp_path / "google")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_scores_of_texts_tags_and_answers_are_those_of_the_equations(pooling: str, tmp_path: Path) -> None:
     """Of the states, which another test compares; tests/bert/export/test_onnx.py has the graph of ONNX."""

@@ -177,6 +177,7 @@ IMPORTS: list[tuple[str, Change, str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "change", "message"), IMPORTS, ids=[f"{kind}-{message[:40]}" for kind, _, message in IMPORTS]
 )
@@ -231,6 +232,7 @@ EXPORTS: dict[str, tuple[str, Callable[[Path, Path], object], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", EXPORTS)
 def test_an_export_is_refused_by_name(case: str, good: Path, tmp_path: Path) -> None:
     form, write, message = EXPORTS[case]

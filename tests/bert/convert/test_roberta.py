@@ -74,6 +74,7 @@ def states(given: Values, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return Equations("roberta", given).states(ids, mask, np.zeros_like(ids))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HEADS)
 def test_every_class_comes_back_with_its_bits(kind: str, tmp_path: Path) -> None:
     before = a_folder(tmp_path / "theirs", kind)
@@ -125,6 +126,7 @@ def test_names_without_a_prefix_buffers_and_tied_copies_are_understood(tmp_path:
     same_bits(weights(one), weights(imported(tmp_path / "theirs", tmp_path / "two")))
 
 
+@pytest.mark.slow
 def test_features_are_those_of_begin_text_end(tmp_path: Path) -> None:
     given = a_folder(tmp_path / "theirs")
     run = imported(tmp_path / "theirs", tmp_path / "run")
@@ -147,6 +149,7 @@ def log_probabilities(given: Values, ids: np.ndarray) -> np.ndarray:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
 
 
+@pytest.mark.slow
 def test_a_mask_stands_for_a_word_and_the_space_before_it(tmp_path: Path) -> None:
     given = a_folder(tmp_path / "theirs")
     model = MaskedWords(Run.open(imported(tmp_path / "theirs", tmp_path / "run")))
@@ -162,6 +165,7 @@ def test_a_mask_stands_for_a_word_and_the_space_before_it(tmp_path: Path) -> Non
         fill_mask.encode(model, "the [MASK]", "the text")
 
 
+@pytest.mark.slow
 def test_the_pseudo_perplexity_masks_each_token(tmp_path: Path) -> None:
     given = a_folder(tmp_path / "theirs")
     run = imported(tmp_path / "theirs", tmp_path / "run")

@@ -54,6 +54,7 @@ def test_all_rows_go_out_and_come_in(
     assert load_vocab(tmp_path / "back/vocab.txt") == vocabulary(CONFIG)[:ENTRIES]
 
 
+@pytest.mark.slow
 def test_probabilities_are_over_all_rows_and_words_are_entries(runs: tuple[Path, Path]) -> None:
     whole, padded = (
         next(fill_mask.fill(MaskedWords(Run.open(run)), ["the [MASK] river"], 99, ["a text"]))["masks"][0]
@@ -65,6 +66,7 @@ def test_probabilities_are_over_all_rows_and_words_are_entries(runs: tuple[Path,
     np.testing.assert_allclose(sum(choice["probability"] for choice in whole), 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_service_offers_entries_only(runs: tuple[Path, Path]) -> None:
     head = models.load(runs[1], "padded", "float32", 3).heads["fill"]
     prepared = head.prepare(Masked(text="the [MASK] river", top=30), 9)
@@ -93,6 +95,7 @@ def test_training_goes_on_with_all_rows(tmp_path: Path) -> None:
     assert trained.shape == old["embeddings/word"].shape and np.abs(trained - old["embeddings/word"]).max() < 0.1
 
 
+@pytest.mark.slow
 def test_a_row_without_an_entry_can_be_generated_and_has_no_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

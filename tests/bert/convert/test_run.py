@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from bert.convert import __main__ as convert
@@ -15,6 +16,7 @@ from squad.model import AnswerSpans
 from tests.bert.convert.folders import SMALL, a_run
 
 
+@pytest.mark.slow
 def test_an_imported_head_for_questions_answers_them(tmp_path: Path) -> None:
     values = a_run(tmp_path / "run", SMALL, TaskModel(SMALL, 0, AnswerSpans.described))
     convert.main(["export", "google", str(tmp_path / "run"), str(tmp_path / "theirs")])

@@ -54,6 +54,7 @@ def expected(run: Path, pool: str, normalize: bool) -> np.ndarray:
     return np.stack(pooled)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pool", "modules", "place"),
     [

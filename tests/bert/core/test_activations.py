@@ -96,6 +96,7 @@ def test_a_name_that_no_row_has_is_refused(tmp_path: Path) -> None:
         ModelConfig.load(tmp_path / "bert_config.json")
 
 
+@pytest.mark.slow
 def test_a_model_with_it_is_exported_as_its_row_says_or_refused(row: Activation, tmp_path: Path) -> None:
     pytest.importorskip("onnx", reason="it writes the model")
     pytest.importorskip("onnxruntime", reason="it computes the model")

@@ -18,6 +18,7 @@ def translated(kind: str, *argv: str) -> list[str]:
     return aliases.translated(argv, cli.flags_of(KINDS[kind]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_name_is_a_flag_of_ours_or_says_what_to_give(kind: str) -> None:
     flags = cli.flags_of(KINDS[kind])

@@ -143,6 +143,7 @@ def test_help_shows_each_field_with_its_default(capsys: pytest.CaptureFixture[st
     assert "where from (default none)" in text and "--inner.size" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("raised", "code", "line"),
     [

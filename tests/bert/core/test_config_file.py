@@ -30,6 +30,7 @@ def write(folder: Path, text: str, name: str = "run.yaml") -> str:
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "flags"),
     [
@@ -102,6 +103,7 @@ def configurations() -> list[tuple[str, TrainConfig]]:
     return [*found, *((name, TASKS[name]()) for name in TASKS), *((name, SQUAD[name]()) for name in SQUAD)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("recipe", "config"), [pytest.param(*each, id=each[0]) for each in configurations()])
 def test_the_record_of_a_run_gives_its_configuration(recipe: str, config: TrainConfig, tmp_path: Path) -> None:
     changed = replace(config, run=replace(config.run, directory=Path("some where/run"), seed=7, stop_at=3))

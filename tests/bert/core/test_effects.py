@@ -34,6 +34,7 @@ def start(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     command.main(line.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "said"),
     [

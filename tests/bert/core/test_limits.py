@@ -21,6 +21,7 @@ def limited(kind: int, limit: int, *arguments: str) -> tuple[int, str]:
 PRETRAIN = "bert.pretrain demo_phase1 --data.train x --init.checkpoint none"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -36,6 +37,7 @@ def test_too_little_address_space_is_refused_before_tensorflow_aborts(command: s
     assert said.startswith("error: the limit on address space is 1.4 GiB; TensorFlow needs 3 GiB")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["data.books", "data.tfrecords", "squad.metric", "bert.report", "bert.pretrain"])
 def test_a_command_without_tensorflow_needs_little(command: str) -> None:
     assert limited(resource.RLIMIT_AS, 500_000_000, command, "--help") == (0, "")
@@ -60,6 +62,7 @@ cli.main(main)
 """
 
 
+@pytest.mark.slow
 def test_a_command_imports_tensorflow_and_horovod_without_keras() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_KERAS], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -243,6 +243,7 @@ def test_each_failure_is_one_line(
     assert not object_urls.local(url).exists()
 
 
+@pytest.mark.slow
 @needs_server
 def test_wrong_credentials_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with served(tmp_path, INITIAL_NO_AUTH_ACTION_COUNT="1") as strict:
@@ -350,6 +351,7 @@ def test_a_stage_reads_from_a_store_and_writes_to_one(host: Server, tmp_path: Pa
     assert sent["files"] == json.loads(expected[manifest.NAME])["files"]
 
 
+@pytest.mark.slow
 def test_nothing_is_asked_about_a_local_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_store, "_obstore", lambda: pytest.fail("asked"))
     with contextlib.chdir(tmp_path):

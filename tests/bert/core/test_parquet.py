@@ -32,6 +32,7 @@ def test_rows_are_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert [row["label"] for row in parquet.read(tmp_path / "a.parquet", lambda names: names[1:])] == [*range(333)]
 
 
+@pytest.mark.slow
 def test_a_small_file_of_large_texts_is_read_in_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     table = pyarrow.table({"text": ["a" * LARGE]})

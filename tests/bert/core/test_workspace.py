@@ -149,6 +149,7 @@ def _take_turns(folder: Path) -> None:
             os.unlink(folder / "held")
 
 
+@pytest.mark.slow
 def test_many_processes_take_the_lock_in_turn(tmp_path: Path) -> None:
     fork = multiprocessing.get_context("fork")
     processes = [fork.Process(target=_take_turns, args=(tmp_path,)) for _ in range(PROCESSES)]

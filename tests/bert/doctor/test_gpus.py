@@ -103,6 +103,7 @@ def test_the_slices_of_a_divided_card_are_listed(dgx: FakeMachine) -> None:
     assert "(1 x 3g.40gb, 2 x 1g.10gb)" in finding.message and "its memory" in finding.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("capability", "cuda"), [("10.0", "12.8"), ("12.0", "12.8"), ("12.1", "12.9"), ("14.2", "13.0")]
 )
@@ -129,6 +130,7 @@ def test_gpus_older_and_newer_than_tensorflow_was_built_for(dgx: FakeMachine) ->
         )
 
 
+@pytest.mark.slow
 def test_gpus_of_two_kinds_and_one_that_fell_off_the_bus(dgx: FakeMachine) -> None:
     dgx.rows[3] |= {"name": "NVIDIA A100-SXM4-80GB", "compute_cap": "8.0"}
     assert "7 x NVIDIA H100" in about(dgx.findings(), "GPUs").message and problems(dgx.findings()) == [

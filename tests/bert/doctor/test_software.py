@@ -65,6 +65,7 @@ def test_without_horovod_ranks_need_the_other_communicator(dgx: FakeMachine) -> 
     assert finding.level == "error" and "need --run.communicator tensorflow (ModuleNotFoundError" in finding.message
 
 
+@pytest.mark.slow
 def test_a_horovod_whose_kernels_cannot_run_here(dgx: FakeMachine) -> None:
     horovod = dgx.facts["frameworks"]["horovod"]
     horovod["built_with"]["cuda"] = "13.0.88"
@@ -90,6 +91,7 @@ def test_a_horovod_built_for_another_tensorflow(dgx: FakeMachine) -> None:
     assert finding.level == "error" and "undefined symbol" in finding.message and "and so on" not in finding.message
 
 
+@pytest.mark.slow
 def test_a_tensorflow_that_crashes_hangs_or_is_missing(dgx: FakeMachine) -> None:
     ends = [
         ("import os; os.abort()", 60.0, "ended with code -6"),

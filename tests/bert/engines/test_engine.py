@@ -21,6 +21,7 @@ from tests.bert.export.served import CONFIG
 from tests.serve import runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["openvino", "onnx"])
 def test_without_the_package_auto_is_tensorflow(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)

@@ -104,6 +104,7 @@ def states(made: Encoder, name: EngineName, compute: Compute = "float32", **how:
     return [state.numpy()[arrays[1] > 0] for state in function(*arrays)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed",
     [
@@ -138,6 +139,7 @@ def of_task(folder: Path, name: EngineName) -> Reader:
     return tasks_model.Reader(tasks_model.load(run, engine=name), 2, compiled=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["answer", "classify", "choose", "tag", "label", "regress"])
 def test_each_head_has_the_outputs_of_tensorflow(kind: str, tmp_path: Path) -> None:
     folder = runs.of_questions(tmp_path / kind) if kind == "answer" else runs.of_task(tmp_path / kind, kind)
@@ -151,6 +153,7 @@ def test_each_head_has_the_outputs_of_tensorflow(kind: str, tmp_path: Path) -> N
         close(ours[inside], theirs[inside])
 
 
+@pytest.mark.slow
 def test_words_and_features_are_those_of_tensorflow(tmp_path: Path) -> None:
     run = Run.open(runs.of_pretraining(tmp_path / "run"))
     models = [MaskedWords(run, batch=2, engine=name, compiled=False) for name in BOTH]
@@ -187,6 +190,7 @@ def in_8_bits(run: Path) -> Path:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["answer", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("choose", "tag"))]
 )
@@ -202,6 +206,7 @@ def test_the_file_in_8_bits_gives_the_states_to_each_head(kind: str, tmp_path: P
         close(ours[inside], theirs[inside])
 
 
+@pytest.mark.slow
 def test_the_file_in_8_bits_of_an_encoder_alone_gives_its_states(tmp_path: Path, unquantised: None) -> None:
     folder = runs.save(tmp_path / "run", variables(random_encoder()), {"embedding": {"pool": "cls"}})
     run = Run.open(in_8_bits(folder))
@@ -212,6 +217,7 @@ def test_the_file_in_8_bits_of_an_encoder_alone_gives_its_states(tmp_path: Path,
     close(found, expected)
 
 
+@pytest.mark.slow
 def test_the_file_in_8_bits_gives_words_and_embeddings(tmp_path: Path, unquantised: None) -> None:
     run = Run.open(in_8_bits(runs.of_pretraining(tmp_path / "run")))
     names: tuple[EngineName, ...] = ("tensorflow", "openvino_int8")
@@ -228,6 +234,7 @@ def test_the_file_in_8_bits_gives_words_and_embeddings(tmp_path: Path, unquantis
         hidden_states.Reader(run, encoders[1], layers=(1,), pool="mean", compiled=False)
 
 
+@pytest.mark.slow
 def test_8_bits_of_other_weights_are_refused(tmp_path: Path, unquantised: None) -> None:
     run = runs.of_task(tmp_path / "run", "classify")
     with pytest.raises(InputError, match=r"int8: no such folder, .*; run python -m bert.export openvino"):
@@ -247,6 +254,7 @@ def test_8_bits_of_other_weights_are_refused(tmp_path: Path, unquantised: None) 
         tasks_model.load(run, engine="openvino_int8")
 
 
+@pytest.mark.slow
 def test_a_service_takes_a_new_checkpoint_once_its_8_bits_are_there(
     tmp_path: Path, unquantised: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -263,6 +271,7 @@ def test_a_service_takes_a_new_checkpoint_once_its_8_bits_are_there(
     assert served.reload() == []
 
 
+@pytest.mark.slow
 def test_8_bits_that_are_not_served_load_nothing_again(tmp_path: Path, unquantised: None) -> None:
     run = runs.of_task(tmp_path / "run", "classify")
     served = Models({"run": run}, "float32", 8, "tensorflow")
@@ -270,6 +279,7 @@ def test_8_bits_that_are_not_served_load_nothing_again(tmp_path: Path, unquantis
     assert served.reload() == []
 
 
+@pytest.mark.slow
 def test_vectors_in_8_bits_do_not_stand_beside_others_in_an_index(tmp_path: Path, unquantised: None) -> None:
     run, texts, made = in_8_bits(runs.of_pretraining(tmp_path / "run")), tmp_path / "texts.txt", tmp_path / "library"
     texts.write_text("a river\n")
@@ -332,6 +342,7 @@ def test_a_signal_is_received_after_models_were_freed_in_any_order() -> None:
     assert (done.returncode, done.stdout) == (0, "received\n"), done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_a_compiled_model_is_read_by_the_next_start(workdir: Path, compiled: list[str]) -> None:
     first = states(random_encoder(), "openvino")[0]
     assert len(compiled) == 1 and len(kept(workdir)) == 1
@@ -358,6 +369,7 @@ def kept(workdir: Path) -> list[Path]:
     return sorted((workdir / "cache" / "openvino").glob("*.blob"), key=lambda path: path.stat().st_mtime)
 
 
+@pytest.mark.slow
 def test_a_damaged_compiled_model_is_compiled_anew(workdir: Path, compiled: list[str]) -> None:
     expected = states(random_encoder(), "openvino")[0]
     (path,) = kept(workdir)
@@ -450,6 +462,7 @@ def test_commands_write_the_same_with_both_engines(tmp_path: Path, capsys: pytes
     assert first == second and first["examples"] == len(texts)
 
 
+@pytest.mark.slow
 def test_python_and_the_service_take_the_engine(tmp_path: Path, compiled: list[str]) -> None:
     folder = runs.of_task(tmp_path / "classify", "classify")
     theirs, ours = (api.load(folder, engine=name) for name in BOTH)

@@ -57,6 +57,7 @@ print(json.dumps([label.decode() for label in found["label"].numpy().tolist()]))
     assert json.loads(done.stdout) == [label.decode() for label in ask(folder, text=HOSTILE)["label"]]
 
 
+@pytest.mark.slow
 def test_the_signatures_are_as_documented_and_the_folder_as_servers_want_it(folder: Path) -> None:
     signatures = tf.saved_model.load(str(folder)).signatures
     given = {name: signature.structured_input_signature[1] for name, signature in signatures.items()}
@@ -73,6 +74,7 @@ def test_the_signatures_are_as_documented_and_the_folder_as_servers_want_it(fold
     assert "_XlaMustCompile" not in str(saved)  # a server on CPUs could not run it
 
 
+@pytest.mark.slow
 def test_the_same_command_again_changes_nothing_and_another_replaces_the_whole(
     run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,6 +88,7 @@ def test_the_same_command_again_changes_nothing_and_another_replaces_the_whole(
     np.testing.assert_allclose(short[0], short[1], rtol=1e-5)  # only three tokens are read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "more", "error", "said"),
     [
@@ -107,6 +110,7 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
     assert not (tmp_path / "served").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "error", "said"),
     [

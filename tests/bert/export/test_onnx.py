@@ -92,6 +92,7 @@ PRE = {"norm_placement": "pre", "hidden_act": "gelu_tanh"}
 IN_CI = ("answers", "words")  # all heads stand on the same encoder; that for words has an activation of its own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "changed"),
     [
@@ -121,6 +122,7 @@ def test_onnxruntime_has_our_logits(name: str, changed: dict[str, Any], tmp_path
     assert described["labels"] == names and (folder / "labels.txt").exists() == bool(names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "changed"),
     [
@@ -142,6 +144,7 @@ def test_onnxruntime_has_the_logits_of_other_families(name: str, changed: dict[s
     assert ours[0].std() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segments", [0, 1, 2])
 def test_the_folder_alone_reads_texts_as_the_run_does(segments: int, tmp_path: Path) -> None:
     """Its tokenizer makes the inputs that the model names, for any batch and length; no file of the run is asked."""
@@ -174,6 +177,7 @@ def test_the_folder_alone_reads_texts_as_the_run_does(segments: int, tmp_path: P
         assert len(logits) == len(batch) and logits.std(axis=0).min() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["onnx", "openvino"])
 def test_thresholds_that_are_tuned_again_are_exported_again(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -202,6 +206,7 @@ def test_a_model_of_no_family_has_no_config_for_others(tmp_path: Path, capsys: p
     assert "no config.json, so that optimum does not load it" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flags", "most"), [(["--compute", "float16"], 1e-2), (["--int8", "true"], 0.3)])
 def test_narrow_types_are_close_and_smaller(flags: list[str], most: float, tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", "tags", hidden_size=60, intermediate_size=444, num_hidden_layers=3)
@@ -212,6 +217,7 @@ def test_narrow_types_are_close_and_smaller(flags: list[str], most: float, tmp_p
     assert not list(narrow.glob("float32*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [[], ["--int8", "true"]])
 def test_the_weights_of_a_large_model_have_a_file_of_their_own(
     flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -283,6 +289,7 @@ def test_without_the_packages_the_remedy_is_named(
         exported(tmp_path / "run", tmp_path / "onnx")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.thorough] * (name not in ("classes", "choices"))) for name in HEADS]
 )

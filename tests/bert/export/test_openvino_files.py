@@ -64,6 +64,7 @@ def inputs_of(folder: Path, texts: list[str]) -> dict[str, np.ndarray]:
     return {name: np.array([getattr(row, every[name]) for row in rows], np.int64) for name in names}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.thorough] * (name not in (*IN_CI, "choices"))) for name in HEADS]
 )
@@ -97,6 +98,7 @@ def test_another_model_is_not_written(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not (tmp_path / "served").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pool", "normalize", "opset"),
     [("mean", True, 20), ("cls", False, 17), ("max", True, 17), ("max", False, 20), ("mean", False, 18)],
@@ -293,6 +295,7 @@ print(type(wrapper.telemetry).__name__)
     assert (done.returncode, done.stdout) == (0, "MagicMock\n"), done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_needs_openvino_and_tokenizers_alone(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```\n(import json\n[^`]*openvino[^`]*)```", page)

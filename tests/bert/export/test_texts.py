@@ -51,6 +51,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_texts_have_the_classes_that_they_have_alone(classes: Path) -> None:
     python, found = Python(classes / "run", CLASSES), ask(classes / "served/1", text=HOSTILE)
     expected = softmax(python.logits(inputs.pairs(python.tokenizer, HOSTILE, [None] * len(HOSTILE), 29)))
@@ -61,6 +62,7 @@ def test_texts_have_the_classes_that_they_have_alone(classes: Path) -> None:
     assert len({*found["label"].tolist()}) > 1  # the classes are told apart
 
 
+@pytest.mark.slow
 def test_pairs_are_cut_as_in_training(classes: Path) -> None:
     python = Python(classes / "run", CLASSES)
     columns = dict(zip(("first", "second"), zip(*PAIRS, strict=True), strict=True))
@@ -73,6 +75,7 @@ def test_pairs_are_cut_as_in_training(classes: Path) -> None:
     assert abs(alone - pair).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["mean", "max"])
 def test_long_texts_have_the_labels_of_their_windows(how: str, tmp_path: Path) -> None:
     head = Head(kind="multilabel", labels=NAMES)
@@ -92,6 +95,7 @@ def test_long_texts_have_the_labels_of_their_windows(how: str, tmp_path: Path) -
     assert found["labels"].tolist() == [[name.encode() for name in NAMES]] * len(HOSTILE)
 
 
+@pytest.mark.slow
 def test_a_number_is_given_as_it_is(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", NUMBER)  # no lengths: as of an import
     python, found = Python(run, NUMBER), ask(exported(run, tmp_path / "served"), text=HOSTILE)
@@ -100,6 +104,7 @@ def test_a_number_is_given_as_it_is(tmp_path: Path) -> None:
     np.testing.assert_allclose(found["value"], expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_choices_are_compared_with_each_other(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", CHOICE, length=31)
     python, folder = Python(run, CHOICE), exported(run, tmp_path / "served")
@@ -114,6 +119,7 @@ def test_choices_are_compared_with_each_other(tmp_path: Path) -> None:
         assert found["choice"].tolist() == scores.argmax(axis=1).tolist()
 
 
+@pytest.mark.slow
 def test_an_encoder_alone_gives_features(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", None)
     python, found = Python(run, None), ask(exported(run, tmp_path / "served", "--length", 17), text=HOSTILE)
@@ -124,6 +130,7 @@ def test_an_encoder_alone_gives_features(tmp_path: Path) -> None:
     assert found["cls"].shape == (len(HOSTILE), CONFIG.hidden_size)
 
 
+@pytest.mark.slow
 def test_no_texts_have_no_classes(classes: Path) -> None:
     empty: list[str] = []
     for found in (ask(classes / "served/1", text=empty), ask(classes / "served/1", "pairs", first=empty, second=empty)):

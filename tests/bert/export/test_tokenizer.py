@@ -44,6 +44,7 @@ def both(
     return tokenizer, tf.saved_model.load(str(folder / "saved"))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(texts=st.lists(st.text(st.one_of(st.sampled_from(ODD), st.characters(codec="utf-8")), max_size=30), max_size=5))
 @example(texts=[])

@@ -40,6 +40,7 @@ def answered(folder: Path) -> list[tuple[str, dict[str, tuple[int, ...]]]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -55,6 +56,7 @@ def test_every_signature_is_warmed_up(name: str, expected: dict[str, Any], tmp_p
     assert len(found) == 2 * len(expected) and dict(found) == expected
 
 
+@pytest.mark.slow
 def test_questions_are_warmed_up(tmp_path: Path) -> None:
     runs.of_questions(tmp_path / "run")
     squad_export.main(["--model", str(tmp_path / "run"), "--output", str(tmp_path / "served")])

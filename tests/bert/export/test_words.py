@@ -35,6 +35,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_words_have_their_tags_and_padding_has_none(served: Path) -> None:
     python, longest = Python(served / "run", HEAD), max(map(len, SENTENCES))
     cut = alignment.windows(python.tokenizer, SENTENCES, LENGTH, STRIDE)

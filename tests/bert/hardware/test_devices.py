@@ -173,6 +173,7 @@ def test_a_share_is_divided_into_the_largest_equal_parts_that_fit() -> None:
     assert BatchConfig(total=36, per_device=4, max_per_device=7).divided(3).per_device == 4
 
 
+@pytest.mark.slow
 def test_batches_are_made_on_the_cpu_whatever_device_computes(dataset: Path) -> None:
     """A second CPU device stands for the GPU that tensors would be placed on by default."""
     code = f"""

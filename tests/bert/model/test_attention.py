@@ -23,6 +23,7 @@ MASKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "rate"), [("padding", 0.0), ("instances", RATE)])
 @pytest.mark.parametrize("way", ["eager", "graph", "fused", "bfloat16", "float16"])
 def test_attention_and_its_gradients_are_those_of_the_plain_formula(
@@ -50,6 +51,7 @@ def test_attention_and_its_gradients_are_those_of_the_plain_formula(
             np.testing.assert_allclose(one.astype(np.float32), other, rtol=1e-4, atol=close)
 
 
+@pytest.mark.slow
 def test_a_softmax_that_is_not_computed_in_float32_is_found_out() -> None:
     find = "import tensorflow as tf; from bert.model import attention; print(attention.exact_softmax(tf.bfloat16))"
     without = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0"}

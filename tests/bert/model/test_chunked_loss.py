@@ -48,6 +48,7 @@ def computed(
     return float(loss), int(correct), *(g.numpy() for g in gradients)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "unit"), [(tf.float32, 1e-6), (tf.bfloat16, 2**-7), (tf.float16, 2**-9)])
 def test_chunks_of_rows_have_the_loss_and_the_gradients_of_the_whole_in_numpy(dtype: tf.DType, unit: float) -> None:
     loss, correct, *gradients = expected()
@@ -59,6 +60,7 @@ def test_chunks_of_rows_have_the_loss_and_the_gradients_of_the_whole_in_numpy(dt
             np.testing.assert_allclose(one, other, atol=4 * unit * np.abs(other).max(), rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("multiple", "training"), [(8, True), (1, False), (8, False)])
 @pytest.mark.parametrize("xla", [False, True])
 def test_a_rounded_vocabulary_and_gradients_that_are_computed_later_give_the_same(
@@ -71,6 +73,7 @@ def test_a_rounded_vocabulary_and_gradients_that_are_computed_later_give_the_sam
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("multiple", [1, 8])
 def test_the_first_of_equal_scores_is_the_prediction(multiple: int) -> None:
     random = np.random.default_rng(4)

@@ -42,6 +42,7 @@ def test_parameters_of_a_model_with_a_generator_are_those_of_both(width: float, 
     assert cost.flops(model, 13, 3) - plain == 6 * 3 * (20 * 12 + 12 * 99)  # the head for masked words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"embedding_size": 12}, MODERN])
 def test_a_part_of_a_model_has_the_parameters_that_are_counted(changes: dict[str, Any]) -> None:
     model = ModelConfig(vocab_size=98, hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=28)

@@ -94,6 +94,7 @@ def test_what_is_asked_of_it_is_our_attention(dtype: tf.DType, monkeypatch: pyte
             np.testing.assert_allclose(found, exact, atol=2**-6 * np.abs(exact).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm_placement", ["post", "pre"])
 def test_a_model_with_it_learns_what_one_without_does(
     norm_placement: Literal["post", "pre"], monkeypatch: pytest.MonkeyPatch
@@ -129,6 +130,7 @@ def test_a_model_with_it_learns_what_one_without_does(
         np.testing.assert_allclose(found, exact, atol=0.05 * np.abs(exact).max() + 0.02)
 
 
+@pytest.mark.slow
 def test_the_compiler_gets_the_calls() -> None:
     q, k, v, upstream = given(tf.bfloat16)
 
@@ -173,6 +175,7 @@ def test_where_it_cannot_be_had_a_run_says_so(precision: PrecisionConfig, messag
         preflight.fused_attention(config, precision, 128)
 
 
+@pytest.mark.slow
 def test_a_library_that_computes_something_else_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ModelConfig(fused_attention=True, attention_probs_dropout_prob=0.0, hidden_size=32, num_attention_heads=2)
     monkeypatch.setattr(cudnn, "_call", carried_out)

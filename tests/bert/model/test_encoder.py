@@ -159,6 +159,7 @@ NEO: dict[str, Any] = {  # every choice of NeoBERT's, with an epsilon of our own
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -199,6 +200,7 @@ def test_a_single_row_of_segments_is_for_all_texts(model_config: ModelConfig) ->
     assert not np.array_equal(words, PretrainingModel(model_config, seed=3)(batch, Mode(tf.float32, QUIET))[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, NEO], ids=["published", "NeoBERT"])
 def test_gradients_of_the_loss_are_finite_differences_of_the_equations(
     model_config: ModelConfig, changes: dict[str, Any]
@@ -230,6 +232,7 @@ def test_gradients_of_the_loss_are_finite_differences_of_the_equations(
         assert slope == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-3), part
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", [{}, {"norm_placement": "pre"}, {"recompute_activations": True}], ids=str)
 def test_states_that_are_read_and_their_gradients_are_those_of_the_whole_last_layer(
     model_config: ModelConfig, changed: dict[str, Any]
@@ -254,6 +257,7 @@ def test_states_that_are_read_and_their_gradients_are_those_of_the_whole_last_la
         np.testing.assert_allclose(some, all_of_them, rtol=1e-5, atol=1e-6 * largest)
 
 
+@pytest.mark.slow
 def test_the_last_layer_is_computed_for_what_is_read_alone(model_config: ModelConfig) -> None:
     task, batch = Pretraining(model_config, seed=3), batch_of(model_config)  # 3 x 13 tokens, 3 x (5 + 1) are read
     graph = tf.function(lambda: task.measure(batch, Mode(tf.float32, QUIET))).get_concrete_function().graph
@@ -281,6 +285,7 @@ def test_loss_of_a_fresh_model_is_that_of_guessing(model_config: ModelConfig) ->
     assert float(measures["nsp"].loss / weights["nsp"]) == pytest.approx(math.log(2), abs=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, MODERN, NEO], ids=["published", "modern", "NeoBERT"])
 def test_instances_that_share_a_row_are_computed_as_if_each_had_its_own(
     model_config: ModelConfig, changes: dict[str, Any]
@@ -312,6 +317,7 @@ def test_the_gradient_of_a_rotation_is_that_of_its_formula() -> None:
     np.testing.assert_allclose(by_rotation, by_formula, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "gpu"),
     [({}, True), ({"norm_placement": "pre", "norm": "rms", "biases": False}, False)],

@@ -49,6 +49,7 @@ def masks(tokens: int) -> list[np.ndarray]:
     return [np.where(some, 0, -1e4) for some in (free[:, :, :1], free, np.ones([1, 1, 1, tokens], bool))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tokens", "which", "dtype", "precision", "rate"),
     [(48, 0, tf.bfloat16, 2**-7, 0.1), (96, 1, tf.float16, 2**-9, 0.1), (48, 2, tf.float16, 2**-9, 0.0)],
@@ -91,6 +92,7 @@ def test_packed_bits_are_what_the_bytes_keep() -> None:
     assert DropoutRng(None).packed(shape, rate) == DropoutRng(SEED).packed(shape, 0.0) == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tokens", "recompute", "times"), [(32, True, 2), (25, False, 0)])
 def test_a_model_with_all_kernels_learns_what_one_without_does(
     tokens: int, recompute: bool, times: int, monkeypatch: pytest.MonkeyPatch
@@ -139,6 +141,7 @@ def test_a_model_with_all_kernels_learns_what_one_without_does(
     assert started == Counter(expected)
 
 
+@pytest.mark.slow
 def test_the_compiler_gets_the_kernels() -> None:
     q = tf.zeros([B, T, N, H], tf.bfloat16)
 

@@ -35,6 +35,7 @@ def plain_norm(c: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
     return [normal * gamma + beta, by_x, c * by_x, *sums]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "width", "stream", "narrow", "rate", "programs"),
     [
@@ -77,6 +78,7 @@ def test_the_kernels_compute_the_norm_with_the_masks_of_the_plain_path(
         np.testing.assert_allclose(one.numpy().astype(np.float64), other, atol=2 * unit * np.abs(other).max(), rtol=0)
 
 
+@pytest.mark.slow
 def test_the_compiler_gets_the_kernels() -> None:
     x, vector, kept = tf.zeros([24, 64], tf.bfloat16), tf.zeros([64]), tf.zeros([24, 8], tf.uint8)
 
@@ -112,6 +114,7 @@ def test_where_it_cannot_be_had_a_run_says_so() -> None:
         dataclasses.replace(config, norm_placement="pre")
 
 
+@pytest.mark.slow
 def test_a_device_that_drops_other_elements_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ModelConfig(fused_norm=True, hidden_size=64, num_attention_heads=2)
     monkeypatch.setattr(preflight.graphs, "function", lambda **_: lambda function: function)

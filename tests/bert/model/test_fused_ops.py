@@ -49,6 +49,7 @@ CASES: dict[str, tuple[Function, Function, list[tf.Tensor]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_fused_operations_and_their_gradients_are_those_of_the_plain_formula(
@@ -94,6 +95,7 @@ NARROW: dict[str, tuple[Function, str]] = {  # the formula, and which of x, y, b
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("name", NARROW)
 def test_a_stream_in_bfloat16_is_rounded_once_where_it_is_stored(

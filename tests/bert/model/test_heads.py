@@ -54,6 +54,7 @@ def test_training_drops_components_of_the_states_at_the_rate_of_the_hidden_state
     assert not np.array_equal(head(x, training(step=2)), found)
 
 
+@pytest.mark.slow
 def test_masks_of_a_head_are_its_own_wherever_it_is_called(model_config: ModelConfig) -> None:
     config = dataclasses.replace(model_config, hidden_dropout_prob=0.5)
     head, x, mode = Classifier(config, 5, 20), tf.ones([3, 20]), training()

@@ -42,6 +42,7 @@ def compiled(answering: InferenceEncoder) -> tf.types.experimental.PolymorphicFu
     return tf.function(answering.states, input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("placement", "most"), [("pre", inference.MAX_CONSTANT_BYTES), ("post", 0)])
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16])
 def test_all_states_are_those_of_the_encoder(
@@ -63,6 +64,7 @@ def test_all_states_are_those_of_the_encoder(
     assert 0 < error.max() < 3 * usual.max() and error.mean() < 2 * usual.mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
 @pytest.mark.parametrize("gated", [True, False])
 def test_updates_beside_shared_kernels_are_updates_in_them(gated: bool, dtype: tf.DType) -> None:
@@ -101,6 +103,7 @@ def test_updates_beside_shared_kernels_are_updates_in_them(gated: bool, dtype: t
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", ["pre", "post"])
 def test_rows_that_are_read_are_those_of_all(placement: Literal["pre", "post"]) -> None:
     answering, given, rows = InferenceEncoder(encoder(placement), tf.float32), batch(), [2, 29, 2, 12]
@@ -108,6 +111,7 @@ def test_rows_that_are_read_are_those_of_all(placement: Literal["pre", "post"]) 
     np.testing.assert_allclose(found, answering(*given).numpy().reshape(33, 20)[rows], atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "most", "constant"),
     [

@@ -17,6 +17,7 @@ def expected(rows: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:
     return sums
 
 
+@pytest.mark.slow
 @hypothesis.given(
     st.integers(1, 700).flatmap(
         lambda count: st.tuples(st.just(count), st.lists(st.integers(0, count - 1), min_size=1, max_size=600))
@@ -34,6 +35,7 @@ def test_rows_of_one_number_are_added(drawn: tuple[int, list[int]]) -> None:
     np.testing.assert_allclose(found, expected(rows, numbers, count), rtol=1e-5, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
 def test_a_gpu_has_the_gradient_of_a_cpu_and_no_scatter(dtype: tf.DType, monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(2)

@@ -9,6 +9,7 @@ from bert.model import losses
 ROWS, CLASSES = 7, 11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
 def test_cross_entropy_its_gradients_and_right_answers(
@@ -60,6 +61,7 @@ def test_the_first_of_equal_scores_is_the_prediction(
     assert float(found.correct) == weights[is_first].sum()
 
 
+@pytest.mark.slow
 def test_its_gradient_compiles_in_a_loop_after_a_call_with_unknown_dimensions() -> None:
     labels, weights = tf.ones([ROWS], tf.int32), tf.ones([ROWS])
 

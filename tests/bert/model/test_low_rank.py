@@ -38,6 +38,7 @@ def test_output_and_gradients_are_those_of_the_formula() -> None:
     np.testing.assert_allclose(by_b, 3.0 * (x @ a).T @ upstream, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
 def test_an_encoder_with_new_updates_has_the_bits_of_the_one_without(dtype: tf.DType) -> None:
     ids = tf.constant([[3, 5, 7, 11, 2], [4, 9, 1, 0, 0]])

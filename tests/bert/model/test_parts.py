@@ -106,6 +106,7 @@ def in_parts(count: int, work: Callable[[Parts], T]) -> tuple[list[T], list[str]
     return as_ranks(count, 1, run), names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "changes"),
     [
@@ -185,6 +186,7 @@ def test_the_first_of_equal_scores_is_the_prediction_also_between_parts(count: i
     assert found == [(scores.argmax(1) == labels).sum()] * count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("targets", [("query", "value"), ("key", "output", "inner", "gate", "outer")])
 def test_low_rank_updates_are_those_of_the_whole_model(targets: Any, divisible: ModelConfig) -> None:
     config, random = dataclasses.replace(divisible, gated=True), np.random.default_rng(8)
@@ -219,6 +221,7 @@ def test_low_rank_updates_are_those_of_the_whole_model(targets: Any, divisible: 
         assert has_terms(name) is False or np.abs(terms[0] - terms[1]).max() > 1e-3 * np.abs(gradient).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 3])
 def test_all_parts_draw_the_words_of_the_whole_vocabulary(count: int) -> None:
     random, rows, words = np.random.default_rng(9), 20_000, 2 * BLOCK + 45
@@ -250,6 +253,7 @@ def test_compiled_pieces_compute_the_same(divisible: ModelConfig) -> None:
     np.testing.assert_allclose(compiled, plain, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens", [13, 16])
 def test_random_bytes_of_some_heads_are_those_they_have_among_all(tokens: int) -> None:
     [whole] = rng().bits(tf.constant([BATCH, 6, tokens, tokens]), 0.1)

@@ -45,6 +45,7 @@ def without_dropout(model: ModelConfig) -> ModelConfig:
     return dataclasses.replace(model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
+@pytest.mark.slow
 def test_draws_from_a_grid_of_numbers_divide_it_as_the_softmax_does() -> None:
     random, count = np.random.default_rng(0), 3 * BLOCK - 55
     scores = 3 * random.normal(size=count).astype(np.float32)
@@ -102,6 +103,7 @@ def parts(task: ReplacedTokens, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
     return corrupted, module.replaced_token(tf.reshape(states, [-1, states.shape[2]]), tf.float32).numpy()
 
 
+@pytest.mark.slow
 def test_targets_losses_and_figures_are_those_of_numpy(model_config: ModelConfig, dataset: Path) -> None:
     task, batch = task_of(model_config), Dataset(dataset, "train").read(np.arange(11))
     corrupted, logits = parts(task, batch)
@@ -145,6 +147,7 @@ def updated(task: ReplacedTokens, batches: list[Batch], precision: PrecisionConf
     }
 
 
+@pytest.mark.slow
 def test_disentangled_embeddings_learn_from_one_loss_each(model_config: ModelConfig, dataset: Path) -> None:
     batch = Dataset(dataset, "train").read(np.arange(5))
     shared, apart = (task_of(without_dropout(model_config), embeddings=way) for way in ("shared", "disentangled"))
@@ -164,6 +167,7 @@ def test_disentangled_embeddings_learn_from_one_loss_each(model_config: ModelCon
         np.testing.assert_allclose(learnt, expected, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_model_reads_the_sum_of_disentangled_embeddings(model_config: ModelConfig, tmp_path: Path) -> None:
     task, tokens = (
         task_of(model_config, embeddings="disentangled"),
@@ -216,6 +220,7 @@ def test_gradients_do_not_depend_on_how_an_update_is_computed(
         np.testing.assert_allclose(found[name], gradient, rtol=1e-3, atol=max(1e-4 * size, 2e-6), err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_generator_learns_from_masked_words_alone(model_config: ModelConfig, dataset: Path) -> None:
     task, batch = task_of(model_config), Dataset(dataset, "train").read(np.arange(5))
     weights = variables(task.module)

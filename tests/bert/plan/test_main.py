@@ -81,6 +81,7 @@ def test_losses_of_layers_take_memory_and_the_teacher_takes_time(
         run("minilm_6x384", "--gpu", "h100-sxm")
 
 
+@pytest.mark.slow
 @needs_server
 def test_a_teacher_in_a_store_takes_as_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -136,6 +137,7 @@ def test_the_note_on_a_larger_micro_batch_says_what_that_plan_says(capsys: pytes
     assert not larger["phases"][0]["notes"] and larger["currency"] == "EUR"
 
 
+@pytest.mark.slow
 def test_a_currency_stands_behind_sums_and_needs_a_price(capsys: pytest.CaptureFixture[str]) -> None:
     run("bert_large", "--gpu", "l40s", "--price", "1", "--currency", "EUR", "--target", "cost=900000")
     shown = capsys.readouterr().out
@@ -186,6 +188,7 @@ def test_help_lists_options_and_recipes(capsys: pytest.CaptureFixture[str]) -> N
     assert "--gpus_per_node" in shown and "bert_large_phase1" in shown
 
 
+@pytest.mark.slow
 def test_a_target_chooses_the_nodes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     picture = tmp_path / "plans.png"
     flags = ["--price", "1.5", "--target", "hours=24", "--what_if", "--picture", str(picture)]
@@ -199,6 +202,7 @@ def test_a_target_chooses_the_nodes(capsys: pytest.CaptureFixture[str], tmp_path
     assert found["hours"]["value"] in [plan["hours"] for plan in found["plans"]]
 
 
+@pytest.mark.slow
 def test_every_recipe_has_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dataclasses.replace(SIZES["base"], vocab_size=30_522).save(tmp_path / "bert_config.json")
     for name, recipe in RECIPES.items():

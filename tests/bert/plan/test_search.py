@@ -26,6 +26,7 @@ def test_a_limit_on_hours_gives_the_cheapest_plan_within_it() -> None:
     assert all(other.cost >= plan.cost for other in plans if other.hours <= 10.0)
 
 
+@pytest.mark.slow
 def test_a_limit_on_cost_gives_the_fastest_plan_within_it() -> None:
     plans = search.over_nodes([phase()], CLUSTER)
     limit = 1.05 * min(plan.cost for plan in plans)
@@ -54,6 +55,7 @@ def test_no_division_is_taken_where_none_is_needed() -> None:
     assert plan and "tensor" not in plan.settings and "recompute" not in plan.settings
 
 
+@pytest.mark.slow
 def test_impossible_targets_say_what_is_possible() -> None:
     with pytest.raises(ResourceError, match="the least is"):
         search.search([phase()], CLUSTER, Target("hours", 0.001))

@@ -25,6 +25,7 @@ def test_rows_that_differ_in_one_half_only_are_different() -> None:
     assert contents.first_rows(rows).tolist() == [0, 1, 2, 0, 4]
 
 
+@pytest.mark.slow
 def test_ids_take_few_bytes_and_the_first_repeated_one_is_named(tmp_path: Path) -> None:
     path, count = tmp_path / "many.jsonl", 20_000
     lines = [json.dumps({"_id": f"document-{number:09}", "text": "a"}) for number in range(count)]

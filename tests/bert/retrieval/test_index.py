@@ -62,6 +62,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     return Made(tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--score", "dot", "--dtype", "float16", "--pool", "cls")])
 def test_what_is_found_is_what_comparing_all_embeddings_finds(
     more: tuple[str, ...], made: Made, capsys: pytest.CaptureFixture[str]
@@ -94,6 +95,7 @@ def test_what_is_found_is_what_comparing_all_embeddings_finds(
     assert told[0]["id"] in shown and " ".join(told[0]["text"].split()) in shown
 
 
+@pytest.mark.slow
 def test_a_second_index_encodes_what_is_new_and_leaves_out_what_is_gone(made: Made, tmp_path: Path) -> None:
     first = made.index()
     assert made.index() == 0  # up to date
@@ -124,6 +126,7 @@ def test_equal_passages_are_encoded_once(made: Made) -> None:
     assert (vectors[0] == vectors[2]).all() and (vectors[0] == vectors[3]).all() and (vectors[0] != vectors[1]).any()
 
 
+@pytest.mark.slow
 def test_after_a_kill_the_same_command_goes_on_and_another_does_not(
     made: Made, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -149,6 +152,7 @@ def test_after_a_kill_the_same_command_goes_on_and_another_does_not(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "run", "texts.jsonl", "whole"]
 
 
+@pytest.mark.slow
 def test_what_is_kept_after_a_kill_belongs_to_the_index_that_was_there(
     made: Made, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,6 +180,7 @@ def _flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vectors.npy", "passages.jsonl", "offsets.npy", "keys.npy", "manifest.json"])
 def test_a_damaged_file_is_refused_by_its_name(name: str, made: Made) -> None:
     made.index()
@@ -188,6 +193,7 @@ def test_a_damaged_file_is_refused_by_its_name(name: str, made: Made) -> None:
         Index.open(made.output)
 
 
+@pytest.mark.slow
 def test_an_index_of_another_model_or_pool_is_refused(made: Made, tmp_path: Path) -> None:
     made.index()
     before, other = made.content(), runs.of_questions(tmp_path / "other")

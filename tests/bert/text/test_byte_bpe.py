@@ -81,6 +81,7 @@ def test_every_text_comes_back(tokenizer: ByteBPE, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+@pytest.mark.slow
 @example(TRICKY)
 @given(st.text(st.sampled_from("aethr'sl 1\n\t.,\u00e9\u4e2d\u3000\x1c"), max_size=90))
 def test_ids_are_those_of_tokenizers(tokenizer: ByteBPE, theirs: ByteLevelBPETokenizer, text: str) -> None:

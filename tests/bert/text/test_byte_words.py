@@ -34,6 +34,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> BytePairTokenizer:
 words = st.text(st.sampled_from("thesrvmld12'!,.(-\u00e9"), min_size=1)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=400)
 @given(text=st.lists(words, min_size=1).map(" ".join))
 def test_words_are_those_of_the_pre_tokenizer(text: str, tokenizer: BytePairTokenizer) -> None:

@@ -82,6 +82,7 @@ def read(data: Data, indices: np.ndarray, positions: np.ndarray) -> dict[str, np
     return {name: value.numpy() for name, value in data.read(indices, positions).items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pairs", "share"), [("nsp", 0.5), ("sop", 0.5), ("none", 0.0)])
 def test_segments_are_text_of_the_stretch_and_of_its_rest_or_another_document(
     folder: Path, pairs: Any, share: float
@@ -180,6 +181,7 @@ def best_rule(numbers: np.ndarray, labels: np.ndarray) -> float:
     return float(((ones[numbers[half:]] > 0) == labels[half:]).mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pairs", ["nsp", "sop"])
 def test_lengths_do_not_tell_the_label(
     documents_of_all_lengths: tuple[instances.Documents, InstanceConfig], tmp_path: Path, pairs: Any

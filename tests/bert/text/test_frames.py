@@ -40,6 +40,7 @@ def test_bytes_are_those_that_tensorflow_writes(path: Path, tmp_path: Path) -> N
     assert not len(frames.read_index(tmp_path / "theirs.tfrecord"))  # it has none
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_is_found_where_tensorflow_finds_it_and_with_an_index_nothing_else_is_lost(path: Path) -> None:
     whole = path.read_bytes()
     for at in range(len(whole)):
@@ -58,6 +59,7 @@ def test_a_flipped_bit_is_found_where_tensorflow_finds_it_and_with_an_index_noth
             assert found[damaged] == (damaged, INDEX[damaged], b"", "wrong checksum of the length")
 
 
+@pytest.mark.slow
 def test_a_cut_is_named_after_the_records_that_tensorflow_reads(path: Path) -> None:
     """TensorFlow takes a length that is cut for the end of the file."""
     whole = path.read_bytes()

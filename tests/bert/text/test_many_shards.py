@@ -79,6 +79,7 @@ def opened(folder: Path, comm: Communicator, calls: Calls) -> tuple[loop.Data, C
     return data, calls.copy()
 
 
+@pytest.mark.slow
 def test_at_the_start_rank_0_looks_at_each_file_once_and_others_at_none(folders: dict[int, Path], calls: Calls) -> None:
     ours, theirs = {}, {}
     for shards, folder in folders.items():

@@ -44,6 +44,7 @@ def is_old(code: int) -> bool:
     return unicodedata.ucd_3_2_0.category(chr(code)) not in ("Cn", "Cs") and code not in DIFFERENT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["lower", "cased", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("accents", "chinese"))]
 )

@@ -158,6 +158,7 @@ def test_a_description_that_cannot_be_right_is_refused(
         Dataset(folder, "train")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("feature", "number"),
     [

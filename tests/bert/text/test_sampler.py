@@ -95,6 +95,7 @@ def updates(count: int, batch: BatchConfig, ends: int, ranks: int = 1, first: in
     return made
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     count=st.integers(1, 150),
@@ -139,6 +140,7 @@ def test_the_order_of_a_large_set_is_the_permutation_but_for_borders_of_epochs()
     np.testing.assert_array_equal(old[size : 2 * size], permute(np.arange(size), size, key=5 * 2**32 + 1))
 
 
+@pytest.mark.slow
 def test_a_cycle_of_many_epochs_resumes_at_its_end() -> None:
     """Each of 1,500 epochs depends on the one before: more than Python's recursion is deep."""
     count, total, last = 1501, 1500, 1400

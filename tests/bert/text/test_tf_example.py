@@ -15,6 +15,7 @@ from bert.text import tf_example
 INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 300) | st.sampled_from([127, 128, 16383, 16384, 2**21])
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     rows=st.integers(1, 5),
@@ -42,6 +43,7 @@ def test_rows_are_the_messages_of_protobuf(rows, data, names):
         assert serialized == tf_example.encode({name: values[row] for name, values in features.items()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cells", [1, 30, tf_example.MAX_ELEMENTS])  # as many rows at once as are within that
 @given(rows=st.lists(st.lists(INTEGERS, max_size=40), min_size=1, max_size=9))
 def test_rows_of_different_lengths_are_as_if_each_were_alone(cells: int, rows: list[list[int]]) -> None:

@@ -104,6 +104,7 @@ def known(code: int) -> bool:
     return unicodedata.category(chr(code)) not in ("Cn", "Cs") or code & 0xFFFE == 0xFFFE
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(tf.__version__ < "2.21", reason="an older tensorflow-text knows Unicode 13 or less")
 @pytest.mark.parametrize("lower_case", [True, False])
 def test_every_character_is_replaced_and_set_apart_as_by_tensorflow_text(lower_case: bool) -> None:
@@ -123,6 +124,7 @@ ANY = st.characters(codec="utf-8").filter(lambda c: known(ord(c)))
 FAMILIAR = CHARACTERS + "IXTHEV\xc9\u0301 \u200b\ufffe"  # what the vocabulary knows, and a few more
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(texts=st.lists(st.text(ANY, max_size=40) | st.text(FAMILIAR, max_size=150), max_size=4))
 @example(texts=ODD)

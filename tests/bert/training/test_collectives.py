@@ -50,6 +50,7 @@ def test_large_sums_are_made_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sizes == [[3, 7], [1], [99], [0, 2]]
 
 
+@pytest.mark.slow
 def test_no_two_collectives_have_one_key(monkeypatch: pytest.MonkeyPatch) -> None:
     comm, taken = collectives.TensorFlowCommunicator(range(2), 0), list[tuple[int, int]]()  # key, elements
 

@@ -105,6 +105,7 @@ READERS: dict[str, Callable[[Path, PretrainConfig, Path], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("name", description.FILES)
 def test_every_reader_refuses_a_changed_file_before_it_uses_it(
@@ -168,6 +169,7 @@ DEEPER = dataclasses.replace(SMALL, num_hidden_layers=4)
 SLOTS = {"adam_m__layer_0__mlp__bias": 1.0, "applied": 1.0, "guard__skipped": 1.0, "run__seconds": 1.0}
 
 
+@pytest.mark.slow
 def test_weights_that_the_model_does_not_take_are_refused(tmp_path: Path) -> None:
     everything = values_of(PretrainingModel(SMALL, 1), **SLOTS)
     cases = {

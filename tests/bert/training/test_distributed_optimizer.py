@@ -79,6 +79,7 @@ def test_two_replicas_in_two_parts_update_like_one_rank() -> None:
             np.testing.assert_allclose(found, rows(state[key], part), rtol=1e-5, atol=1e-6, err_msg=key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "sums"), [("adamw", 0), ("lamb", 2), ("stableadamw", 1)])
 def test_no_sum_of_squares_is_computed_that_the_optimizer_does_not_use(
     name: Any, sums: int, monkeypatch: pytest.MonkeyPatch

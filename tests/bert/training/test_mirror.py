@@ -274,6 +274,7 @@ def test_a_long_log_is_not_sent_whole_each_minute(server: Server, host: Path, mo
     assert server.ask("GET", "long/metrics.jsonl") == log.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_store_that_does_not_answer_is_a_warning_until_the_end(
     server: Server, host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,6 +40,7 @@ def reference(name: str, w: dict, m: dict, v: dict, g: dict, rate: float, t: int
     return ratios
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adam", "adamw", "stableadamw", "lamb", "nvlamb"])
 def test_updates_follow_the_equations(name: Any) -> None:
     random = np.random.default_rng(1)
@@ -70,6 +71,7 @@ def test_updates_follow_the_equations(name: Any) -> None:
             np.testing.assert_allclose(weights[key], w[key], rtol=3e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "moved"),
     [
@@ -104,6 +106,7 @@ def test_a_tensor_without_gradients_is_not_limited_and_the_smallest_epsilon_divi
     np.testing.assert_allclose(weights["b/bias"], [0.5, 2], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_moving_average_is_that_of_the_weights_after_each_update() -> None:
     random, decay = np.random.default_rng(2), 0.8
     weights = {key: tf.Variable(random.normal(size=shape), dtype=tf.float32, name=key) for key, shape in SHAPES.items()}

@@ -57,6 +57,7 @@ def ancestors(op: tf.Operation) -> set[tf.Operation]:
     return seen
 
 
+@pytest.mark.slow
 def test_segments_give_the_gradients_of_the_whole_in_order() -> None:
     variables = weights()
     with tf.GradientTape() as tape:

@@ -38,6 +38,7 @@ class Step:
         return {"sum": tf.reduce_sum(ids, axis=1, keepdims=True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_position", [False, True])
 @pytest.mark.parametrize(("size", "batch"), [(1, 7), (1, 64), (2, 1), (3, 7), (3, 41)])
 def test_each_sample_has_its_own_output(

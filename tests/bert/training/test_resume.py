@@ -37,6 +37,7 @@ def initial_weights(config: PretrainConfig, dataset: Path, start_from: Path) -> 
     return {name: variable.numpy() for name, variable in module.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "missing"),
     [
@@ -69,6 +70,7 @@ def test_heads_that_an_import_lacks_are_reported_and_initialised_randomly(
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("started", [True, False])
 def test_all_ranks_begin_with_the_weights_of_rank_0(
     started: bool, config: PretrainConfig, dataset: Path, tmp_path: Path
@@ -101,6 +103,7 @@ def test_a_run_that_was_trained_here_must_have_every_head(
         initial_weights(config, dataset, tmp_path / "ours")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", ["layer_1/mlp/inner/bias", "pooler/kernel", "masked_lm/transform/kernel"])
 def test_an_import_that_lost_a_variable_is_refused(
     gone: str, config: PretrainConfig, dataset: Path, tmp_path: Path
@@ -118,6 +121,7 @@ def test_an_import_that_lost_a_variable_is_refused(
         initial_weights(config, dataset, back)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["{", "[]", '{"imported": 3}', '{"imported": {"missing_heads": 3}}'])
 def test_a_damaged_config_is_reported(text: str, config: PretrainConfig, dataset: Path, tmp_path: Path) -> None:
     write_run(tmp_path / "ours", PretrainingModel(config.model, 1), config.model, dataset)
@@ -207,6 +211,7 @@ class Classifying(tf.Module):
         self.classifier = Classifier(config, seed, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stored", "note"),
     [

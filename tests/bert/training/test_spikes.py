@@ -74,6 +74,7 @@ def same(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> None:
         assert name == "run/sample_offset" or value.tobytes() == two[name].tobytes(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skip", [False, True])
 def test_a_spike_is_a_loss_far_above_the_median_of_the_last_losses(skip: bool) -> None:
     random = np.random.default_rng(8)

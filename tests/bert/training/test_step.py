@@ -67,6 +67,7 @@ def close(one: Update, two: Update, *, rtol: float, atol: float) -> None:
     assert one[1] == pytest.approx(two[1], rel=max(rtol, 1e-5), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_accumulating_micro_batches_equals_one_big_batch(model_config: ModelConfig, dataset: Path) -> None:
     # The samples have 1 to 3 predictions each: dividing by each micro-batch's own count would not give this.
     data, config = Dataset(dataset, "train"), without_dropout(model_config)
@@ -110,6 +111,7 @@ class Predicting(Pretraining):
         return {"loss": self.measure(batch, mode)["mlm"].loss}
 
 
+@pytest.mark.slow
 def test_each_update_and_micro_batch_has_other_dropout_masks_and_an_evaluation_changes_none(
     model_config: ModelConfig, dataset: Path
 ) -> None:
@@ -206,6 +208,7 @@ def test_scores_beyond_the_vocabulary_change_nothing(shallow_config: ModelConfig
     assert task.module.encoder.embeddings.word.shape == [99, 20]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pairs", "measured"), [("sop", {"mlm", "sop"}), ("none", {"mlm"})])
 def test_the_pair_objective_follows_the_data(
     pairs: str, measured: set[str], shallow_config: ModelConfig, dataset: Path
@@ -218,6 +221,7 @@ def test_the_pair_objective_follows_the_data(
     assert found["loss"] == pytest.approx(sum(found[f"{name}_loss"] for name in measured))
 
 
+@pytest.mark.slow
 def test_evaluation_is_the_mean_over_unequal_batches(model_config: ModelConfig, dataset: Path) -> None:
     step, data = step_of(Pretraining(model_config, seed=3)), Dataset(dataset, "heldout")
     whole = step.evaluate({"": [data.read(np.arange(11))]})
@@ -241,6 +245,7 @@ class Ranks(Communicator):
         return [tf.constant(value) for value in self.sums]
 
 
+@pytest.mark.slow
 def test_the_figures_of_a_source_are_those_of_its_samples_alone(model_config: ModelConfig, dataset: Path) -> None:
     data, comm = Dataset(dataset, "heldout"), Ranks()
     step = step_of(Pretraining(model_config, seed=3), comm)
@@ -261,6 +266,7 @@ def test_the_figures_of_a_source_are_those_of_its_samples_alone(model_config: Mo
     assert comm.calls == 2  # one sum in each evaluation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", [0, 1])
 def test_pairs_of_one_label_have_no_figures(model_config: ModelConfig, dataset: Path, label: int) -> None:
     step, data = step_of(Pretraining(model_config, seed=3)), Dataset(dataset, "heldout")

@@ -175,6 +175,7 @@ def test_both_passes_have_the_same_dropout_masks(ranks: int, xla: bool) -> None:
     assert 0 <= measures["embedding_accuracy"] <= 100
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_divided_without_the_others_has_another_gradient() -> None:
     """The negatives of a micro-batch alone are fewer: the test above could not pass without the cache."""
     wanted, _ = expected(CONTRASTIVE, N, 0.0)

@@ -50,6 +50,7 @@ RECORDS: dict[str, Callable[[dict[str, np.ndarray]], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RECORDS)
 def test_a_record_that_breaks_a_rule_is_named(rule: str, damaged_copy: Path, verify_folders: Callable) -> None:
     folder = damaged_copy / "tfrecords" / "seq37"
@@ -84,6 +85,7 @@ def tokenised(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["", *STRETCHES])
 def test_tokenised_documents_are_judged_too(
     rule: str, tokenised: Path, tmp_path: Path, verify_folders: Callable

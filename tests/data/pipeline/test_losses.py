@@ -78,6 +78,7 @@ def test_books_count_the_legal_text(tmp_path, stage, read):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["instances", "documents"])
 def test_what_a_stage_writes_the_next_one_reads(texts, tmp_path, stage, read, kind):
     code, lines = stage("documents", "--source", texts, "--output", tmp_path / "documents", "--workers", 2)

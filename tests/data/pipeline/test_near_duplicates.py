@@ -52,6 +52,7 @@ def test_signatures_estimate_the_exact_similarity(texts):
         assert abs(estimate - similarity) < 5 * (max(similarity * (1 - similarity), 0.01) / 128) ** 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [0.8, *(pytest.param(t, marks=pytest.mark.thorough) for t in (0.5, 0.7, 0.9))])
 def test_what_resembles_an_earlier_document_is_found_and_nothing_else(tmp_path, texts, threshold):
     found = near_duplicates.find(stored(tmp_path, texts), threshold, np.ones(len(texts), bool))
@@ -101,6 +102,7 @@ def test_many_documents_with_equal_bands_stay_bounded(tmp_path, monkeypatch):
     assert not near_duplicates.find(stored(tmp_path, texts), 0.95, np.ones(40, bool)).any()
 
 
+@pytest.mark.slow
 def test_the_stage_drops_and_counts_them_with_any_number_of_workers(tmp_path, stage, folder, texts, read, contents):
     parts = {f"part-{n:05d}.jsonl": [{"id": f"{n}:{k}", "text": texts[7 * n + k]} for k in range(7)] for n in range(40)}
     parts["part-00040.jsonl"] = [{"id": "a", "text": texts[3]}, {"id": "b", "text": "Short."}]

@@ -28,6 +28,7 @@ def die(number: int) -> int:
     os._exit(9)
 
 
+@pytest.mark.slow
 def test_results_come_in_the_order_of_the_tasks():
     assert list(workers.run(double, range(7), 3)) == list(workers.run(double, range(7), 1)) == list(range(0, 14, 2))
 

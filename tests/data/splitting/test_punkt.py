@@ -26,6 +26,7 @@ def oracle(made: PunktParameters, paragraph: str) -> list[str]:
     return PunktSentenceTokenizer(made).tokenize(paragraph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_dense_rules_and_texts_split_as_by_nltk(seed):
     random = Random(seed)
