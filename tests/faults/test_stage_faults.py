@@ -37,7 +37,9 @@ def run(
         if limit:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    environment = os.environ | {"PYTHONPATH": str(training.ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"} | (variables or {})
+    # Without TF_XLA_FLAGS no compiled programs are written, which would meet the limit first.
+    settings = {"PYTHONPATH": str(training.ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "TF_XLA_FLAGS": ""}
+    environment = os.environ | settings | (variables or {})
     line = [sys.executable, "-m", *command.split()]
     done = subprocess.run(line, cwd=at, env=environment, capture_output=True, text=True, preexec_fn=tight)
     return done.returncode, done.stderr.splitlines()
