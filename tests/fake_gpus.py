@@ -30,30 +30,33 @@ def install(count: int) -> None:
     context.pywrap_tfe.TF_GetDeviceDetails = lambda index: dict(details) if index >= len(listed) else {}
 
 
-def run(count: int, commands: Sequence[Sequence[object]], folder: Path) -> list[str]:
-    """Run commands one after the other, each a module and its arguments; return what each wrote.
+def run(count: int, commands: Sequence[Sequence[object]], folder: Path) -> list[tuple[str, str]]:
+    """Run commands one after the other, each a module and its arguments; return what each wrote to its two outputs.
 
-    folder: where they write it. The commands after one that fails are not run: the list is shorter then.
+    folder: where they write it. Raise CalledProcessError if one fails; standard error says why.
     """
     words = json.dumps([[str(word) for word in command] for command in commands])
-    subprocess.run([sys.executable, "-m", "tests.fake_gpus", str(count), "--each", words, str(folder)], cwd=ROOT)
-    return [path.read_text() for path in sorted(folder.glob("done-*"))]
+    line = [sys.executable, "-m", "tests.fake_gpus", str(count), "--each", words, str(folder)]
+    subprocess.run(line, cwd=ROOT, check=True)
+    return [(out.read_text(), err.read_text()) for out, err in (_outputs(folder, n) for n in range(len(commands)))]
+
+
+def _outputs(folder: Path, number: int) -> tuple[Path, Path]:
+    return folder / f"{number}.stdout", folder / f"{number}.stderr"
 
 
 def _each(commands: Sequence[Sequence[str]], folder: Path) -> None:
     """Run each command in a fork of this process, which has imported TensorFlow and started none of its threads."""
     for number, command in enumerate(commands):
-        written = folder / f"written-{number:02d}"
+        written = _outputs(folder, number)
         child = os.fork()
         if child == 0:
-            stream = os.open(written, os.O_WRONLY | os.O_CREAT)
-            os.dup2(stream, 1)
-            os.dup2(stream, 2)
+            for stream, path in enumerate(written, start=1):
+                os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), stream)
             _run(command)
             sys.exit(0)
         if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
-            sys.exit(written.read_text())
-        written.rename(folder / f"done-{number:02d}")
+            sys.exit(written[1].read_text())
 
 
 def _run(words: Sequence[str]) -> None:

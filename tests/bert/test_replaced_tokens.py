@@ -29,10 +29,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(data: Path, run: Path, *more: str) -> None:
-    places = ["--data.train", str(data), "--run.directory", str(run), "--batch.per_device", "3"]
-    pretrain.main(
-        ["demo_phase1", *places, *TINY, *EVALUATED, *ELECTRA, "--objective.embeddings", "disentangled", *more]
-    )
+    flags = ["--data.train", str(data), "--run.directory", str(run), "--batch.per_device", "3", *TINY, *EVALUATED]
+    pretrain.main(["demo_phase1", *flags, *ELECTRA, "--objective.embeddings", "disentangled", *more])
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.multiprocess, py
 @pytest.mark.parametrize("rounds", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_rounds_under_random_faults_end_with_the_bits_of_undisturbed_ones(rounds: int) -> None:
     command = [sys.executable, "-m", "tests.soak", "--seed", "102", "--rounds", str(rounds), "--faults", "3"]
-    # Compiled programs that processes share would meet a full disk first, which comes in the second round.
+    # The files of compiled programs would meet a limit on file sizes first, which may come in the second round.
     shared = os.environ | ({"TF_XLA_FLAGS": ""} if rounds > 1 else {})
     done = subprocess.run(command, cwd=ROOT, env=shared, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert.core.config import RunConfig
 from bert.core.errors import UsageError
 from bert.training import collectives, distributed
-from tests.training import ROOT, losses, pretrain, same_bits, weights
+from tests.training import ROOT, errors, losses, pretrain, same_bits, weights
 
 OURS = ["--run.communicator", "tensorflow"]
 FOUR = ["--run.steps", "4", "--run.save_every", "4"]
@@ -173,6 +173,16 @@ KILLED = """
         return update(self, number, *arguments, **named)
     step.Step.update = ending
 """
+ASKED = """
+    import os, signal
+    from bert.training import step
+    update = step.Step.update
+    def asking(self, number, *arguments, **named):
+        if number == {number} and self.comm.rank == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return update(self, number, *arguments, **named)
+    step.Step.update = asking
+"""
 EIGHT = ["--run.steps", "8", "--run.save_every", "4"]
 
 
@@ -188,6 +198,10 @@ def test_a_killed_rank_ends_the_others_and_the_run_goes_on_by_either_communicato
     killed = pretrain(dataset, run, *flags, *OURS, ranks=2, patch=KILLED.format(note=str(note)))
     took = time.time() - float(note.read_text())
     assert killed.returncode == 128 + signal.SIGKILL and took < 60, (killed.stderr, took)
+    stopped = pretrain(dataset, run, *flags, *OURS, ranks=2, patch=ASKED.format(number=6))
+    assert stopped.returncode == 75 and errors(stopped.stderr) == [
+        "stopped at step 7 of 8, saved; the same command resumes"
+    ], stopped.stderr
     done = pretrain(dataset, run, *flags, ranks=2)
     assert done.returncode == 0, done.stderr
     same_bits(weights(straight, 8), weights(run, 8))

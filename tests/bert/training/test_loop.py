@@ -31,7 +31,6 @@ from tests.training import (
 OVERLAP, SHARDED = ["--parallel.overlap", "true"], ["--parallel.shard_optimizer", "true"]
 BUCKETS = ["--parallel.bucket_megabytes", "0.005"]
 LAYOUTS: dict[str, tuple[list[str], int]] = {  # flags, and number of ranks
-    "whole": ([], 2),
     "overlap": ([*OVERLAP, *BUCKETS], 2),
     "buckets": (BUCKETS, 2),
     "sharded": (SHARDED, 2),
