@@ -28,6 +28,7 @@ DECLARATION = re.compile(rb"<!(?:DOCTYPE|ENTITY)")
 NO_DUMP = "not an XML dump of MediaWiki (it does not begin with <mediawiki>); give the one named pages-articles"
 TITLE, ID = re.compile(rb"<title>([^<]*)</title>"), re.compile(rb"<id>(\d+)</id>")
 NAMESPACE = re.compile(rb"<ns>(-?\d+)</ns>")
+MODEL = re.compile(rb"<model>([^<]*)</model>")  # of the main slot, the first; before the text or, until 2013, behind it
 PAGE_HEAD = 65_536  # bytes; the title, id, namespace and redirect of a page are within its first bytes
 LANGUAGE = re.compile(rb'<mediawiki[^>]*\bxml:lang="([A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8})*)"')
 DATABASE = re.compile(rb"<dbname>([a-z]{2,3}(?:_[a-z]{2,8})*|simple)wiki</dbname>")
@@ -149,6 +150,8 @@ class Reader:
             self.counts["other_namespace"] += 1
         elif b"<redirect" in before_text:
             self.counts["redirects"] += 1
+        elif (model := MODEL.search(content)) and model[1] != b"wikitext":
+            self.counts[f"of model {model[1].decode('utf-8', 'replace')}"] += 1  # css, Scribunto, json, ...
         else:
             page = Page(identifier[1].decode(), references.unescape(title[1].decode("utf-8", "replace")), content)
             if not self._page_head and len(content) <= self.max_page:
