@@ -27,7 +27,7 @@ from bert.core.errors import InputError, UsageError
 from bert.core.ranges import Range
 from data.pipeline import languages, parts, sources, tasks
 from data.splitting.sentences import SENTENCE_END
-from data.wiki import dump, extractor, references, wikitext
+from data.wiki import dump, extractor, literals, references, wikitext
 
 # wikiextractor writes a heading as a line with a full stop. Most headings are shorter than this; few paragraphs are. Of
 # a dump they are removed before (data/wiki/wikitext.py).
@@ -49,7 +49,7 @@ REMNANTS = [
 HIDDEN = {"H", "T", "D", "N", "-", "+"}  # flags of a language variant that shows nothing, or not its text
 VARIANTS = re.compile(r"-\{([^{}\n]{0,500})\}-")
 OPENING, TITLE = '<doc id="', ' title="'  # of an article in wikiextractor's format without --json
-DEBRIS = ("{{", "}}", "{|", "|}", "[[", "]]")  # a line with one of these is a table, template, file or category
+DEBRIS = ("{{", "}}", "{|", "|}", "[[", "]]")  # a line with these is a table, template, file or category
 CHARACTERS, TEMPLATE = "characters ", "template "  # beginnings of the names of counts
 KEPT_TEMPLATES, MOST_TEMPLATES = 500, 40  # of one task; of all
 DEBRIS_STARTS = ("|", "!", "#if", "#switch", "#expr")
@@ -84,12 +84,19 @@ def clean(title: str, text: str, headings: bool, counts: Counter[str] | None = N
     text = VARIANTS.sub(_variant, text)
     for pattern, replacement in REMNANTS:
         text = pattern.sub(replacement, text)
-    lines = [line for line in map(str.strip, text.splitlines()) if line and not _is_debris(line)]
+    lines, debris = [], 0
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if _is_debris(line):
+            debris += len(line)
+        else:
+            lines.append(line if headings else literals.show(line))
     if lines and lines[0] == title:
         del lines[0]
     leaves = _is_heading if headings else _is_remnant
     kept_lines = [line for number, line in enumerate(lines) if number == 0 or not (_is_short(line) and leaves(line))]
     if counts is not None:
+        if debris:
+            counts["unclosed markup"] += debris
         counts["short lines"] += sum(map(len, lines)) - sum(map(len, kept_lines))
     return "\n".join(kept_lines)
 
@@ -107,7 +114,10 @@ def _variant(match: re.Match[str]) -> str:
 def _is_debris(line: str) -> bool:
     if line[0] == "!" and not _is_short(line) and SENTENCE_END.search(line):
         return False  # "!Kung is a language.", and no row of names of a table
-    return line.startswith(DEBRIS_STARTS) or any(mark in line for mark in DEBRIS)
+    if line.startswith(DEBRIS_STARTS):
+        return True
+    marks = sum(map(line.count, DEBRIS)) if any(mark in line for mark in DEBRIS) else 0
+    return marks > 1 or (marks == 1 and (line.startswith(DEBRIS) or not SENTENCE_END.search(line)))  # one is a stray
 
 
 def _is_short(line: str) -> bool:
