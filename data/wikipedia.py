@@ -1,10 +1,12 @@
-"""Convert Wikipedia to documents of clean text, from an XML dump, the parts of a dump, or wikiextractor's output.
+"""Convert Wikipedia to documents of clean text, from an XML dump or its parts, a snapshot, or wikiextractor's output.
 
     python -m data.wikipedia --source simplewiki-pages-articles.xml.bz2 --output workdir/corpus/wikipedia
     python -m data.wikipedia --source enwiki/ --output workdir/corpus/wikipedia
+    python -m data.wikipedia --source dewiki_namespace_0.tar.gz --output workdir/corpus/wikipedia
 
-A folder of dump parts (`...-pages-articles-multistream1.xml-p1p41242.bz2`, ...) is read several parts at a time. The
-text of a dump is extracted by wikiextractor, which runs as a separate program. Templates are not expanded. The
+A folder of dump parts (`...-pages-articles-multistream1.xml-p1p41242.bz2`, ...) is read several parts at a time. A
+snapshot of Wikimedia Enterprise (JSON lines with article_body.wikitext, also in .tar.gz) is read as a dump is. The text
+of both is extracted by wikiextractor, which runs as a separate program. Templates are not expanded. The
 remnants of templates ("()", ", ,") and of other markup are removed. Section headings are removed too, as for the
 original BERT. Of a dump's lists, the items that read as sentences stay (--lists).
 
@@ -27,7 +29,7 @@ from bert.core.errors import InputError, UsageError
 from bert.core.ranges import Range
 from data.pipeline import languages, parts, sources, tasks
 from data.splitting.sentences import SENTENCE_END
-from data.wiki import dump, extractor, literals, references, wikitext
+from data.wiki import dump, enterprise, extractor, literals, references, wikitext
 
 # wikiextractor writes a heading as a line with a full stop. Most headings are shorter than this; few paragraphs are. Of
 # a dump they are removed before (data/wiki/wikitext.py).
@@ -60,7 +62,8 @@ class Options(sources.TextOptions):
     """Flags of `python -m data.wikipedia`."""
 
     source: cli.Stored[Path]
-    """XML dump (.xml, also .bz2 .gz .xz), folder of dump parts, or folder of wikiextractor output (wiki_00, ...)"""
+    """XML dump (.xml, also .bz2 .gz .xz), folder of dump parts, snapshot of Wikimedia Enterprise (.tar.gz, .ndjson, or
+    folder of them), or folder of wikiextractor output (wiki_00, ...)"""
     lists: wikitext.Lists = "prose"
     """items of a dump's lists: keep all, those that read as sentences (prose), or drop all"""
     page_seconds: Annotated[float, Range(0.001, 1e6)] = 120.0
@@ -194,9 +197,10 @@ def _opening(line: str, path: Path) -> tuple[str, str, str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """The files of a source, and whether they are a dump or wikiextractor's output."""
+    """The files of a source, and whether they are a dump or a snapshot, or wikiextractor's output."""
 
     is_dump: bool
+    is_snapshot: bool = False  # of Wikimedia Enterprise; one task, because copies of an article may be in several files
     groups: list[tuple[Path, ...]]  # the files of each task
     missing: list[str] = dataclasses.field(default_factory=list)  # ranges of pages that are in no part
 
@@ -204,11 +208,15 @@ class Source:
     def at(cls, path: Path) -> "Source":
         """Raise InputError if a folder holds neither parts of a dump nor wikiextractor's output."""
         if not path.is_dir():
-            return cls(is_dump=True, groups=[(path,)])
+            return cls(is_dump=True, is_snapshot=enterprise.is_snapshot(dump.first_bytes(path)), groups=[(path,)])
         if dumps := dump.parts_of(path):
             return cls(is_dump=True, groups=[(part,) for part in dumps], missing=dump.missing_pages(dumps))
         if extracted := sources.find_files(path, lambda name: name.startswith("wiki_")):
             return cls(is_dump=False, groups=sources.group_files(extracted))
+        if snapshots := sources.find_files(path, lambda name: bool(enterprise.NAME.search(name))):
+            return cls(is_dump=True, is_snapshot=True, groups=[tuple(snapshots)])
+        for archive in sources.find_files(path, lambda name: name.lower().endswith((".7z", ".zip"))):
+            dump.first_bytes(archive)
         expected = "neither parts of a dump (*-pages-articles*.xml*) nor wikiextractor output (wiki_00, ...)"
         raise InputError(f"{path}: {expected} in it; give one of the two, or a dump")
 
@@ -217,6 +225,7 @@ class Settings(NamedTuple):
     """What a task needs of the options."""
 
     is_dump: bool
+    is_snapshot: bool
     lists: wikitext.Lists
     processes: int  # of wikiextractor
     page_seconds: float
@@ -234,11 +243,14 @@ class WikipediaStage(sources.SourceStage):
             raise UsageError(f"--lists keep: wikiextractor has dropped the lists of {options.source}; give the dump")
         processes = max(1, options.workers // len(source.groups))
         super().__init__(
-            options, source.groups, Settings(source.is_dump, options.lists, processes, options.page_seconds)
+            options,
+            source.groups,
+            Settings(source.is_dump, source.is_snapshot, options.lists, processes, options.page_seconds),
         )
         self.missing, self.is_dump = source.missing, source.is_dump
         if source.is_dump:
-            codes = {path: dump.language(path) for group in source.groups for path in group}
+            of_files = (lambda path: enterprise.language([path])) if source.is_snapshot else dump.language
+            codes = {path: of_files(path) for group in source.groups for path in group}
             self.language = languages.agreed(options.language, {path: code for path, code in codes.items() if code})
 
     @classmethod
@@ -247,7 +259,7 @@ class WikipediaStage(sources.SourceStage):
         settings: Settings = task.settings
         if not settings.is_dump:
             return write_articles(task.target, extracted_articles(task.files), headings=True)
-        reader = dump.Reader(task.files[0])
+        reader = enterprise.Reader(task.files) if settings.is_snapshot else dump.Reader(task.files[0])
         articles = extractor.extract(reader, settings.processes, settings.page_seconds, settings.lists)
         result = write_articles(task.target, articles, headings=False)
         counts = Counter({**reader.counts, **result.counts})  # "articles" are those with text
