@@ -208,7 +208,8 @@ class Source:
     def at(cls, path: Path) -> "Source":
         """Raise InputError if a folder holds neither parts of a dump nor wikiextractor's output."""
         if not path.is_dir():
-            return cls(is_dump=True, is_snapshot=enterprise.is_snapshot(dump.first_bytes(path)), groups=[(path,)])
+            head = b"" if dump.COMPRESSED.search(path.name) else dump.first_bytes(path)
+            return cls(is_dump=True, is_snapshot=enterprise.is_snapshot(head), groups=[(path,)])
         if dumps := dump.parts_of(path):
             return cls(is_dump=True, groups=[(part,) for part in dumps], missing=dump.missing_pages(dumps))
         if extracted := sources.find_files(path, lambda name: name.startswith("wiki_")):

@@ -15,8 +15,6 @@ from html import escape
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-import numpy as np
-
 from bert.core import files
 from bert.core.errors import DamagedFile, InputError
 from data.wiki import dump, extractor, wikitext
@@ -137,6 +135,8 @@ def _identifier(field: Any) -> Any:
 
 def copies(paths: Sequence[Path]) -> dict[int, int]:
     """Return the highest versions of the articles that occur several times, by their ids."""
+    import numpy as np  # it takes a while to load, and dumps need it not
+
     ids, versions = array.array("q"), array.array("q")
     for record in records(paths):
         ids.append(record.id)

@@ -73,7 +73,7 @@ NO_TITLE = re.compile(r"[^{}|\n]+[{}]")  # a title has no braces: {{1}, {2}} is 
 BRACES, BRACKETS = re.compile(r"\{\{|\}\}|\{\||\|\}"), re.compile(r"\[\[|\]\]")
 NO_LINK = re.compile(r"\[\[(?![^\[\]{}|<>\n]+(?:\|[^\[\]]*)?\]\])")
 TARGET = re.compile(r"[^\[\]{}|<>\n]+(?:\||\]\])")
-LOST_END = re.compile(r"\s*(?:\}\}|\|\})[\s}|]*")  # of a template or table, at the beginning of a line
+LOST_END = re.compile(r"\s*(?:(?:\}\}|\|\})[\s}|]*|[{}|]\s*$)")  # of a template or table, at the beginning of a line
 LOST_START = re.compile(rf"\s*(?:\{{[{{|]|{_HIDDEN[ord('[')] * 2}([^\[\]|{{}}\n:]{{1,80}}):)")  # or of a file
 
 
@@ -122,6 +122,8 @@ def of_raw(text: str) -> str:
         content = hide(text[begin.end() : end_tag.start()]) if end_tag else ""
         if name in ("nowiki", "chem", "ce"):
             out += text[start : begin.start()], content.replace("\n", " ") or MARKER
+        elif name in ("syntaxhighlight", "source") and " inline" in begin[0].lower():
+            out += text[start : begin.start()], f"<code>{content}</code>"
         else:
             out += text[start : begin.end()], content, end_tag[0] if end_tag else ""
         start = end_tag.end() if end_tag else begin.end()

@@ -38,7 +38,9 @@ ELEMENT = re.compile(rf"<({_ELEMENTS})(?:\s[^<>]*)?>", re.I)
 ENDS = {name: re.compile(rf"</{name}\s*>|<{name}\b", re.I) for name in _ELEMENTS.split("|")}
 POEM = re.compile(r"<poem\b[^<>]*>([^<]*)</poem\s*>", re.I)
 BLOCK = re.compile(r"</?(?:div|small|blockquote|poem|center|ul|ol|dl|li|dd|dt)\b[^<>]*>", re.I)
-BRACES, CUTS = re.compile(r"\{\{|\}\}"), re.compile(r"^[ \t:]*\{\||^[ \t]*\|\}", re.M)
+BRACES = re.compile(r"\{\{|\}\}")
+# Where tables begin and end; not where a sentence begins, such as "{|0>, |1>} is a basis."
+CUTS = re.compile(rf"^[ \t:]*\{{\|(?![^\n]*[.!?\u2026{TERMINAL}]$)|^[ \t]*\|\}}", re.M)
 ROWS = re.compile(r"[^\n]*(?:\n(?:[ \t]*[|!][^\n]*)?(?=\n|\Z))*")  # of a table without an end
 SEPARATOR = re.compile(r"\|(?![^\[\]]*\]\])")  # between arguments, not within a link
 NAMED = re.compile(r"\s*[\w -]{1,30}=")

@@ -204,11 +204,16 @@ AS_TEXT = {
     "A [[city|town] with one bracket too few is by the river.": "",
     "[[City] is a town on the river, and ]] is a stray.": "",
     "The states {|0>, |1>} and the set {{1,2},{3}} of {1,2,3}.": "",
+    "{|0>, |1>} is a basis, and {| and |} are signs.": "",
+    "Write <source lang=c inline>x<y;</source> in <syntaxhighlight lang=c inline=1>{{</syntaxhighlight> here.": (
+        "Write code in code here."
+    ),
     "Text with {{cn} here and {{nowrap|a b}} there {{ so.": "Text with {{cn} here and a b there {{ so.",
     "The matrix [[1,2],[3,4]] and {{{1}}} and {{{2|b}}} are.": "The matrix [[1,2],[3,4]] and {{{1}}} and b are.",
     "See [http://x.y the [[b|site]] of c] here.": "See the site of c here.",
     "{{Infobox\n| a = b\n}}\n}}\n'''X''' is a writer of books.": "X is a writer of books.",
     "{{Infobox\n| a = [[b]]\n| c = d\n\n'''Y''' is a writer of books.": "Y is a writer of books.",
+    "{{Infobox\n| a = b\n}\n'''V''' is a writer of books.": "V is a writer of books.",
     "[[File:x.jpg|thumb|A caption without an end.\n\nZ is a writer.": "Z is a writer.",
     "|}\nA paragraph is behind the end of a table.\n[[zh-classical:X]] [[BE-x-old:Y]]": (
         "A paragraph is behind the end of a table."
@@ -222,7 +227,8 @@ def test_what_mediawiki_shows_as_text_stays_and_the_rest_of_unclosed_markup_is_c
     assert stage("wikipedia", "--source", tmp_path / "dump.xml", "--output", tmp_path / "out")[0] == 0
     shown = [document["text"] for document in read(tmp_path / "out")]
     assert shown == [expected or text for text, expected in AS_TEXT.items()]
-    lost = ["}}", "{{Infobox", "| a = [[b]]", "| c = d", "[[File:x.jpg|thumb|A caption without an end.", "|}"]
+    lost = ["}}", *("{{Infobox", "| a = [[b]]", "| c = d"), *("{{Infobox", "| a = b", "}"), "|}"]
+    lost.append("[[File:x.jpg|thumb|A caption without an end.")
     characters = facts(tmp_path / "out")["extra"]["characters"]
     assert characters.pop("in") == sum(characters.values())
     assert characters["unclosed markup"] == sum(map(len, lost))

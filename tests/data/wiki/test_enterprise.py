@@ -108,6 +108,8 @@ def damaged() -> dict[str, tuple[bytes, str]]:
         "structured.ndjson": (record(1, 1, article_body=None, sections=[]).encode(), "Structured Contents"),
         "dump.xml.7z": (b"7z\xbc\xaf\x27\x1c\0\4", "a 7z archive; unpack it (7z x)"),
         "dump.zip": (b"PK\3\4\x14", "a zip archive; unpack it"),
+        "article.json": (f"[{record(1, 1)}]".encode(), "a JSON array; write each of its elements on a line"),
+        "page.sql": (b"-- MySQL dump 10.16", "an SQL dump of a table"),
         "train.parquet": (b"PAR1\x15", "Parquet; use python -m data.text"),
         "dump.xml": (gzip.compress(b"<mediawiki>"), "let its name end in .gz"),
     }
