@@ -61,14 +61,14 @@ TAGS = (
     *("pagelist", "pagequality", "seo"),
 )
 # One letter and words without "=" are text, as in "i<b and c>d", though MediaWiki leaves them out.
-NO_TAG = re.compile(rf"<(?!/?(?:(?:{'|'.join(TAGS)})(?:[\s/][^<>]*)?|[bipqsu](?:\s[^<>]*=[^<>]*)?\s*/?)>)", re.I)
+NO_TAG = re.compile(rf"<(?!/?(?:(?:{'|'.join(TAGS)})(?:[\s/][^<>]*)?|[bipqsu](?:\s*/?|\s[^<>=]*=[^<>]*))>)", re.I)
 # A parameter of a template, on a page that is none: what it is by default, else itself.
 PARAMETER = re.compile(r"(?<!\{)\{\{\{([^{}|\n]*)(\|[^{}]*)?\}\}\}(?!\})")
 # An external link, whose label has links in it; wikiextractor ends it at the first bracket.
 EXTERNAL = re.compile(
-    r"\[(?:https?:|ftp:)?//[^\s\[\]]*([^\[\]\n]*\[\[[^\[\]\n]*\]\](?:[^\[\]\n]|\[\[[^\[\]\n]*\]\])*)\]"
+    r"\[(?:https?:|ftp:)?//[^\s\[\]]*((?:[ \t][^\[\]\n]*)?\[\[[^\[\]\n]*\]\](?:[^\[\]\n]|\[\[[^\[\]\n]*\]\])*)\]"
 )
-LINK_IN_LABEL = re.compile(r"//[^\s\[\]]*[^\[\]\n]*\[\[")
+LINK_IN_LABEL = re.compile(r"\[(?:https?:|ftp:)?//[^\[\]\n]*\[\[")
 NO_TITLE = re.compile(r"[^{}|\n]+[{}]")  # a title has no braces: {{1}, {2}} is text
 BRACES, BRACKETS = re.compile(r"\{\{|\}\}|\{\||\|\}"), re.compile(r"\[\[|\]\]")
 NO_LINK = re.compile(r"\[\[(?![^\[\]{}|<>\n]+(?:\|[^\[\]]*)?\]\])")
@@ -155,7 +155,7 @@ def of_strays(text: str, namespaces: Collection[str], counts: Counter[str]) -> s
 
     All templates and tables have been taken out. What remains of one that is not closed goes, and is counted.
     """
-    if "//" in text and LINK_IN_LABEL.search(text):
+    if LINK_IN_LABEL.search(text):
         text = EXTERNAL.sub(r"\1", text)
     if (("{" in text or "}" in text) and BRACES.search(text)) or not _has_links_only(text):
         text = "\n".join(_without_strays(text, namespaces, counts))
