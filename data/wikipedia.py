@@ -83,7 +83,7 @@ def clean(title: str, text: str, headings: bool, counts: Counter[str] | None = N
     they are lines that end with a full stop and are short, as a few paragraphs are, too. The characters of short lines
     that are removed are added to `counts`.
     """
-    text, _ = sources.without_controls(references.unescape(text).replace(wikitext.MARKER, ""))
+    text, _ = sources.without_controls(references.unescape(text).replace(literals.MARKER, ""))
     text = VARIANTS.sub(_variant, text)
     for pattern, replacement in REMNANTS:
         text = pattern.sub(replacement, text)
