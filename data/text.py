@@ -16,6 +16,7 @@ several documents. Files with other names are listed and not read.
 
 import dataclasses
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ PLAIN, JSON, SEPARATED = (".txt", ".md"), (".jsonl", ".ndjson", ".json"), {".csv
 COLUMNS = {".parquet": tables.parquet, ".arrow": tables.arrow}
 SUFFIXES = (*PLAIN, *JSON, *SEPARATED, *COLUMNS)
 WITHOUT_TEXT = ("manifest.json", "dataset_info.json", "state.json", "dataset_dict.json")  # ours; those beside .arrow
+ARCHIVE = re.compile(r"\.(?:7z|zip|rar|tgz|tar(?:\.\w+)?)$", re.I)
 LIKE_GOOGLE = "like the input of google-research/bert"
 
 
@@ -255,7 +257,9 @@ def main(argv: list[str]) -> None:
     if options.source.is_dir():
         texts, not_read = sources.divide_files(options.source, lambda name: bool(kind_of(name)))
     if not texts or not kind_of(texts[0].name):
-        raise InputError(f"{options.source}: no text; give files named {' '.join(SUFFIXES)}, or a folder of them")
+        archive = "unpack an archive, and " if ARCHIVE.search(options.source.name) else ""
+        what = f"{archive}give files named {' '.join(SUFFIXES)}, or a folder of them"
+        raise InputError(f"{options.source}: no text; {what}")
     tasks.build(TextStage(options, sources.group_files(texts), not_read=not_read), options.output, options)
 
 

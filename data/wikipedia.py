@@ -1,10 +1,12 @@
-"""Convert Wikipedia to documents of clean text, from an XML dump, the parts of a dump, or wikiextractor's output.
+"""Convert Wikipedia to documents of clean text, from an XML dump or its parts, a snapshot, or wikiextractor's output.
 
     python -m data.wikipedia --source simplewiki-pages-articles.xml.bz2 --output workdir/corpus/wikipedia
     python -m data.wikipedia --source enwiki/ --output workdir/corpus/wikipedia
+    python -m data.wikipedia --source dewiki_namespace_0.tar.gz --output workdir/corpus/wikipedia
 
-A folder of dump parts (`...-pages-articles-multistream1.xml-p1p41242.bz2`, ...) is read several parts at a time. The
-text of a dump is extracted by wikiextractor, which runs as a separate program. Templates are not expanded. The
+A folder of dump parts (`...-pages-articles-multistream1.xml-p1p41242.bz2`, ...) is read several parts at a time. A
+snapshot of Wikimedia Enterprise (JSON lines with article_body.wikitext, also in .tar.gz) is read as a dump is. The text
+of both is extracted by wikiextractor, which runs as a separate program. Templates are not expanded. The
 remnants of templates ("()", ", ,") and of other markup are removed. Section headings are removed too, as for the
 original BERT. Of a dump's lists, the items that read as sentences stay (--lists).
 
@@ -27,7 +29,7 @@ from bert.core.errors import InputError, UsageError
 from bert.core.ranges import Range
 from data.pipeline import languages, parts, sources, tasks
 from data.splitting.sentences import SENTENCE_END
-from data.wiki import dump, extractor, references, wikitext
+from data.wiki import dump, enterprise, extractor, literals, references, wikitext
 
 # wikiextractor writes a heading as a line with a full stop. Most headings are shorter than this; few paragraphs are. Of
 # a dump they are removed before (data/wiki/wikitext.py).
@@ -49,7 +51,7 @@ REMNANTS = [
 HIDDEN = {"H", "T", "D", "N", "-", "+"}  # flags of a language variant that shows nothing, or not its text
 VARIANTS = re.compile(r"-\{([^{}\n]{0,500})\}-")
 OPENING, TITLE = '<doc id="', ' title="'  # of an article in wikiextractor's format without --json
-DEBRIS = ("{{", "}}", "{|", "|}", "[[", "]]")  # a line with one of these is a table, template, file or category
+DEBRIS = ("{{", "}}", "{|", "|}", "[[", "]]")  # a line with these is a table, template, file or category
 CHARACTERS, TEMPLATE = "characters ", "template "  # beginnings of the names of counts
 KEPT_TEMPLATES, MOST_TEMPLATES = 500, 40  # of one task; of all
 DEBRIS_STARTS = ("|", "!", "#if", "#switch", "#expr")
@@ -60,7 +62,8 @@ class Options(sources.TextOptions):
     """Flags of `python -m data.wikipedia`."""
 
     source: cli.Stored[Path]
-    """XML dump (.xml, also .bz2 .gz .xz), folder of dump parts, or folder of wikiextractor output (wiki_00, ...)"""
+    """XML dump (.xml, also .bz2 .gz .xz), folder of dump parts, snapshot of Wikimedia Enterprise (.tar.gz, .ndjson, or
+    folder of them), or folder of wikiextractor output (wiki_00, ...)"""
     lists: wikitext.Lists = "prose"
     """items of a dump's lists: keep all, those that read as sentences (prose), or drop all"""
     page_seconds: Annotated[float, Range(0.001, 1e6)] = 120.0
@@ -80,16 +83,23 @@ def clean(title: str, text: str, headings: bool, counts: Counter[str] | None = N
     they are lines that end with a full stop and are short, as a few paragraphs are, too. The characters of short lines
     that are removed are added to `counts`.
     """
-    text, _ = sources.without_controls(references.unescape(text).replace(wikitext.MARKER, ""))
+    text, _ = sources.without_controls(references.unescape(text).replace(literals.MARKER, ""))
     text = VARIANTS.sub(_variant, text)
     for pattern, replacement in REMNANTS:
         text = pattern.sub(replacement, text)
-    lines = [line for line in map(str.strip, text.splitlines()) if line and not _is_debris(line)]
+    lines, debris = [], 0
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if _is_debris(line):
+            debris += len(line)
+        else:
+            lines.append(line if headings else literals.show(line))
     if lines and lines[0] == title:
         del lines[0]
     leaves = _is_heading if headings else _is_remnant
     kept_lines = [line for number, line in enumerate(lines) if number == 0 or not (_is_short(line) and leaves(line))]
     if counts is not None:
+        if debris:
+            counts["unclosed markup"] += debris
         counts["short lines"] += sum(map(len, lines)) - sum(map(len, kept_lines))
     return "\n".join(kept_lines)
 
@@ -107,7 +117,10 @@ def _variant(match: re.Match[str]) -> str:
 def _is_debris(line: str) -> bool:
     if line[0] == "!" and not _is_short(line) and SENTENCE_END.search(line):
         return False  # "!Kung is a language.", and no row of names of a table
-    return line.startswith(DEBRIS_STARTS) or any(mark in line for mark in DEBRIS)
+    if line.startswith(DEBRIS_STARTS):
+        return True
+    marks = sum(map(line.count, DEBRIS)) if any(mark in line for mark in DEBRIS) else 0
+    return marks > 1 or (marks == 1 and (line.startswith(DEBRIS) or not SENTENCE_END.search(line)))  # one is a stray
 
 
 def _is_short(line: str) -> bool:
@@ -184,9 +197,10 @@ def _opening(line: str, path: Path) -> tuple[str, str, str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """The files of a source, and whether they are a dump or wikiextractor's output."""
+    """The files of a source, and whether they are a dump or a snapshot, or wikiextractor's output."""
 
     is_dump: bool
+    is_snapshot: bool = False  # of Wikimedia Enterprise; one task, because copies of an article may be in several files
     groups: list[tuple[Path, ...]]  # the files of each task
     missing: list[str] = dataclasses.field(default_factory=list)  # ranges of pages that are in no part
 
@@ -194,11 +208,16 @@ class Source:
     def at(cls, path: Path) -> "Source":
         """Raise InputError if a folder holds neither parts of a dump nor wikiextractor's output."""
         if not path.is_dir():
-            return cls(is_dump=True, groups=[(path,)])
+            head = b"" if dump.COMPRESSED.search(path.name) else dump.first_bytes(path)
+            return cls(is_dump=True, is_snapshot=enterprise.is_snapshot(head), groups=[(path,)])
         if dumps := dump.parts_of(path):
             return cls(is_dump=True, groups=[(part,) for part in dumps], missing=dump.missing_pages(dumps))
         if extracted := sources.find_files(path, lambda name: name.startswith("wiki_")):
             return cls(is_dump=False, groups=sources.group_files(extracted))
+        if snapshots := sources.find_files(path, lambda name: bool(enterprise.NAME.search(name))):
+            return cls(is_dump=True, is_snapshot=True, groups=[tuple(snapshots)])
+        for archive in sources.find_files(path, lambda name: name.lower().endswith((".7z", ".zip"))):
+            dump.first_bytes(archive)
         expected = "neither parts of a dump (*-pages-articles*.xml*) nor wikiextractor output (wiki_00, ...)"
         raise InputError(f"{path}: {expected} in it; give one of the two, or a dump")
 
@@ -207,6 +226,7 @@ class Settings(NamedTuple):
     """What a task needs of the options."""
 
     is_dump: bool
+    is_snapshot: bool
     lists: wikitext.Lists
     processes: int  # of wikiextractor
     page_seconds: float
@@ -224,11 +244,14 @@ class WikipediaStage(sources.SourceStage):
             raise UsageError(f"--lists keep: wikiextractor has dropped the lists of {options.source}; give the dump")
         processes = max(1, options.workers // len(source.groups))
         super().__init__(
-            options, source.groups, Settings(source.is_dump, options.lists, processes, options.page_seconds)
+            options,
+            source.groups,
+            Settings(source.is_dump, source.is_snapshot, options.lists, processes, options.page_seconds),
         )
         self.missing, self.is_dump = source.missing, source.is_dump
         if source.is_dump:
-            codes = {path: dump.language(path) for group in source.groups for path in group}
+            of_files = (lambda path: enterprise.language([path])) if source.is_snapshot else dump.language
+            codes = {path: of_files(path) for group in source.groups for path in group}
             self.language = languages.agreed(options.language, {path: code for path, code in codes.items() if code})
 
     @classmethod
@@ -237,7 +260,7 @@ class WikipediaStage(sources.SourceStage):
         settings: Settings = task.settings
         if not settings.is_dump:
             return write_articles(task.target, extracted_articles(task.files), headings=True)
-        reader = dump.Reader(task.files[0])
+        reader = enterprise.Reader(task.files) if settings.is_snapshot else dump.Reader(task.files[0])
         articles = extractor.extract(reader, settings.processes, settings.page_seconds, settings.lists)
         result = write_articles(task.target, articles, headings=False)
         counts = Counter({**reader.counts, **result.counts})  # "articles" are those with text

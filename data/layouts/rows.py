@@ -81,4 +81,5 @@ def _wrong(values: Mapping[str, Any], columns: Columns) -> str | None:
 def missing(name: str, names: Sequence[str]) -> str:
     """Return that a row, or a file, lacks a column, and which ones it has."""
     listed = ", ".join(map(ascii, names[:LISTED])) + (", ..." if len(names) > LISTED else "")
-    return f"no column {name!a}, only {listed or 'none'}"
+    other = " (articles of Wikimedia Enterprise are for data.wikipedia)" if "article_body" in names else ""
+    return f"no column {name!a}, only {listed or 'none'}{other}"

@@ -11,14 +11,13 @@ from html import escape
 from typing import Literal, NamedTuple
 
 from data.splitting.sentences import CLOSING, TERMINAL
-from data.wiki import references
+from data.wiki import languages, literals, references
+from data.wiki.literals import MARKER
 
 Lists = Literal["keep", "prose", "drop"]
 LINK = re.compile(r"\[\[(:?)([^\[\]|{}\n:]{1,80}):([^\[\]|{}\n]{1,255})(?:\|([^\[\]{}\n]*))?\]\]")
 PREFIX = re.compile(r"\[\[[ ]*([^\[\]|{}\n:]{1,80}):")
 BRACKETS = re.compile(r"\[\[|\]\]")
-# Prefix of a link to the same article elsewhere. It has no capitals, as "CSI: Miami" has.
-LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]{2,8}){0,2}|simple")
 NAMESPACES = {  # of every wiki, beside those that its dump names
     *("file", "image", "media", "category", "template", "user", "talk", "help", "portal", "wikipedia", "project"),
     *("special", "mediawiki", "module"),
@@ -33,13 +32,15 @@ COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
 # Elements without text of the article. Formulas and code within a line become words (data/wikipedia.py).
 _ELEMENTS = (
     "ref|references|gallery|timeline|syntaxhighlight|source|pre|imagemap|score|graph|mapframe|inputbox|categorytree"
-    "|noinclude|includeonly|templatedata|hiero"
+    "|noinclude|includeonly|templatedata|hiero|maplink|indicator|dynamicpagelist|rss|quiz"
 )
 ELEMENT = re.compile(rf"<({_ELEMENTS})(?:\s[^<>]*)?>", re.I)
 ENDS = {name: re.compile(rf"</{name}\s*>|<{name}\b", re.I) for name in _ELEMENTS.split("|")}
 POEM = re.compile(r"<poem\b[^<>]*>([^<]*)</poem\s*>", re.I)
 BLOCK = re.compile(r"</?(?:div|small|blockquote|poem|center|ul|ol|dl|li|dd|dt)\b[^<>]*>", re.I)
-BRACES, CUTS = re.compile(r"\{\{|\}\}"), re.compile(r"^[ \t:]*\{\||^[ \t]*\|\}", re.M)
+BRACES = re.compile(r"\{\{|\}\}")
+# Where tables begin and end; not where a sentence begins, such as "{|0>, |1>} is a basis."
+CUTS = re.compile(rf"^[ \t:]*\{{\|(?![^\n]*[.!?\u2026{TERMINAL}]$)|^[ \t]*\|\}}", re.M)
 ROWS = re.compile(r"[^\n]*(?:\n(?:[ \t]*[|!][^\n]*)?(?=\n|\Z))*")  # of a table without an end
 SEPARATOR = re.compile(r"\|(?![^\[\]]*\]\])")  # between arguments, not within a link
 NAMED = re.compile(r"\s*[\w -]{1,30}=")
@@ -48,11 +49,10 @@ POWER = re.compile(r"(?<=\d)<sup>([-+\u2212]*\d+)</sup>")  # 10<sup>6</sup> woul
 QUOTES, WITH_BOLD = re.compile("''+"), re.compile("^.*'''.*$", re.M)
 ITALIC = re.compile(r"(?<!')''(?!')([^\n]*?[^\n'])''(?!')(?=([^\W_]|<su[bp]>)?)")
 MARKERS = re.compile(r"[*#;:]+")
-# wikiextractor drops a line that begins with a brace or ends with one, and one in parentheses; not with this.
-MARKER = "\u2063"
 
 # An item of a list is prose if it ends as a sentence does and has some length.
 STATEMENT = re.compile(rf"[.!?\u2026{TERMINAL}](?:[{CLOSING}]|\]\])*\Z")
+TAGS_AND_QUOTES = re.compile(r"</?[A-Za-z][^<>]*>|''+")
 ITEM_WORDS, ITEM_CHARACTERS = 5, 12  # the latter for scripts without spaces
 SHOWN_LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]]*)\]\]")
 # In an item that names a work or a page elsewhere: an address, a number of a book, or "Surname, Given" at its begin.
@@ -78,8 +78,10 @@ def prepared(content: bytes, namespaces: Collection[str], lists: Lists) -> Page:
         content = content.replace(b"</title>", b"</title>\n<ns>0</ns>", 1)
     element = content.find(b"<text")
     begin = content.find(b">", element) + 1
-    end = content.find(b"</text>", begin)
-    if element < 0 or end < 0:  # a deleted text is <text />
+    is_deleted = element < 0 or content[begin - 2 : begin] == b"/>"  # <text />
+    end = -1 if is_deleted else content.find(b"</text>", begin)
+    content = _main_slot(content, max(0, end))
+    if end < 0:
         return Page(content, Counter())
     text = content[begin:end].decode("utf-8", "replace")
     if "&#" in text:
@@ -87,8 +89,16 @@ def prepared(content: bytes, namespaces: Collection[str], lists: Lists) -> Page:
     for reference, character in (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&amp;", "&")):
         text = text.replace(reference, character)
     counts = Counter({"in": len(text)})
+    if all(first in content for first in literals.FIRST_BYTES):
+        text = literals.NONCHARACTER.sub("", text)
     shown = "\n".join(_paragraphs(_text(text, namespaces, counts), lists, counts))
     return Page(content[:begin] + escape(shown, quote=False).encode("utf-8", "replace") + content[end:], counts)
+
+
+def _main_slot(content: bytes, text_end: int) -> bytes:
+    """Return a page's XML without its other slots: <content> behind <text>, with a <text> of its own."""
+    begin, end = content.find(b"<content>", text_end), content.rfind(b"</content>", text_end)
+    return content[:begin] + content[end + len(b"</content>") :] if 0 <= begin < end else content
 
 
 def names_of(head: bytes) -> set[str]:
@@ -105,9 +115,13 @@ def _text(text: str, namespaces: Collection[str], counts: Counter[str]) -> str:
             counts[name] += len(text) - len(new)
         return new
 
+    text = literals.of_entities(text)
     if "<" in text:
+        text = literals.of_raw(text)
         text = less("comments", COMMENT.sub("", text))
         text = less("references and media", "".join(_outside_elements(text)))
+        text = literals.of_tags(text)
+    text = literals.of_parameters(text)
     if "{{" in text:
         text = less("templates", _without_templates(text, counts))
     if "{|" in text:
@@ -121,7 +135,7 @@ def _text(text: str, namespaces: Collection[str], counts: Counter[str]) -> str:
     if "''" in text:
         text = WITH_BOLD.sub(_apostrophe, text)
         text = ITALIC.sub(_italic, text)
-    return text
+    return literals.of_strays(text, namespaces, counts)
 
 
 def _italic(italic: re.Match[str]) -> str:
@@ -191,7 +205,7 @@ def _without_templates(text: str, counts: Counter[str]) -> str:
         elif opened:
             begin = opened.pop()
             inner = "".join(out[begin + 1 :])
-            shown = _shown(inner)
+            shown = literals.of_template(inner) or _shown(inner)
             if not shown:
                 shown = (
                     " " if "".join(out[begin - 1 : begin])[-1:].isalnum() and text[start : start + 1].isalnum() else ""
@@ -230,7 +244,7 @@ def _outside_files(text: str, namespaces: Collection[str]) -> Iterator[str]:
     start = 0
     for link in PREFIX.finditer(text):
         name = link[1].strip()
-        is_namespace = name.lower().replace("_", " ") in namespaces or LANGUAGE.fullmatch(name)
+        is_namespace = name.lower().replace("_", " ") in namespaces or name.lower() in languages.PREFIXES
         if link.start() < start or not (is_namespace or FILE.match(text, link.end())):
             continue
         depth = 0
@@ -292,10 +306,10 @@ def _blocks(lines: list[str]) -> Iterator[_Block]:
 
 def _chosen(blocks: list[_Block], lists: Lists, counts: Counter[str]) -> Iterator[str]:
     """Yield the texts of paragraphs and of the items that stay. A short line above items that do not stay goes, too."""
-    prose = lists == "prose" and _has_prose([text for text, is_item in blocks if is_item])
+    prose = _prose_of([text for text, is_item in blocks if is_item]) if lists == "prose" else set()
     lead, without_items = "", False
     for text, is_item in [*blocks, _Block("")]:
-        if is_item and not (lists == "keep" or (prose and is_prose(text))):
+        if is_item and lists != "keep" and text not in prose:
             counts["lists"] += len(text)
             without_items = True
             continue
@@ -304,6 +318,9 @@ def _chosen(blocks: list[_Block], lists: Lists, counts: Counter[str]) -> Iterato
         elif lead:
             yield lead
         lead, without_items = "", False
+        if text[:1] == "|":  # a row of a table or an argument of a template that is not closed
+            counts["unclosed markup"] += len(text)
+            continue
         if text and (text[0] in "({" or text[-1] == "}"):
             text = f"{MARKER}{text}{MARKER}"
         if not is_item and text.endswith(COLONS) and len(text) <= LEAD:
@@ -312,15 +329,19 @@ def _chosen(blocks: list[_Block], lists: Lists, counts: Counter[str]) -> Iterato
             yield text
 
 
-def _has_prose(items: list[str]) -> bool:
-    """Return whether the items of a section are no works, links or names, of which a few end as sentences do."""
+def _prose_of(items: list[str]) -> set[str]:
+    """Return the items of a section that read as sentences; none if they are works, links or names."""
     works = sum(not item or bool(WORKS.search(item)) for item in items)
-    return works <= MOST_WORKS * len(items) and sum(map(is_prose, items)) >= LEAST_PROSE * len(items)
+    if works > MOST_WORKS * len(items):
+        return set()
+    prose = list(filter(is_prose, items))
+    return set(prose) if len(prose) >= LEAST_PROSE * len(items) else set()
 
 
 def is_prose(item: str) -> bool:
     """Return whether an item of a list ends as a sentence does and is longer than a name."""
-    item = re.sub(r"</?[A-Za-z][^<>]*>|''+", "", item).rstrip()
+    if "<" in item or "''" in item:
+        item = TAGS_AND_QUOTES.sub("", item).rstrip()
     if not STATEMENT.search(item) or WORKS.search(item):
         return False
     shown = SHOWN_LINK.sub(r"\1", item)

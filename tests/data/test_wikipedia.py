@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from data import wikipedia
-from tests.wiki_dump import PROSE, SITEINFO, pages, xml
+from tests.wiki_dump import PROSE, SITEINFO, page, pages, xml
 
 
 def facts(folder: Path) -> dict[str, Any]:
@@ -71,13 +71,14 @@ Its flow is formula_12, see codice_3.__NOTOC__
 [[Category:Rivers]]
 * The longest list entry is still a line of some words here.
 """
+STRAY = "A [[city|town] with one bracket too few is near the river."
 CLEAN = """Ouse ("Usa") is a river  in England , as of 2014, and a < b.
 Its flow is formula, see code.
 The longest list entry is still a line of some words here."""
 
 
 def test_remnants_of_markup_are_removed():
-    assert wikipedia.clean("Ouse", DIRTY, headings=True) == CLEAN
+    assert wikipedia.clean("Ouse", f"{DIRTY}{STRAY}\n", headings=True) == f"{CLEAN}\n{STRAY}"
 
 
 @pytest.mark.parametrize("headings", [True, False])
@@ -184,3 +185,50 @@ def test_short_paragraphs_of_any_language_stay_and_headings_go(tmp_path, stage, 
     assert code == 0 and "1 other_namespace" in lines[-3]
     text = "\u957f\u6c5f\u662f\u6cb3\u3002\n\u8ba1\u7b97\u673a\u3002\n1945 wurde sie zerst\xf6rt."
     assert read(tmp_path / "out") == [{"id": "wikipedia:zh.wikipedia.org:7", "text": text}]
+
+
+# What MediaWiki shows of a page: its Sanitizer escapes what is no tag that it knows, the content of nowiki and entities
+# are text, and brackets and braces without a partner are themselves. mwparserfromhell 0.7.2 keeps the same words.
+AS_TEXT = {
+    "If x<y and y<z then x<z follows, but z>x too.": "",
+    "For i<j one writes List<String> or Map<String, List<Integer>> in programs.": "",
+    "Let i<b and c>d hold, x <3 and 5 < 6 > 4 <- too.": "",
+    "Write to <ash@example.org> or see <a href='x'>this</a> page.": "",
+    "One writes cin >> x; and cout << y; in C++.": "",
+    "The tag &lt;c&gt; and &amp;nbsp; of AT&amp;T.": "The tag <c> and &nbsp; of AT&T.",
+    "&#42; and &#123;&#123;y&#125;&#125; and &#39;&#39;z&#39;&#39; are signs.": "* and {{y}} and ''z'' are signs.",
+    "Use <nowiki>[[a]]</nowiki> or <nowiki>{{x|&lt;b></nowiki> here.": "Use [[a]] or {{x|<b> here.",
+    "The <nowiki><!--</nowiki> begins and <nowiki>--></nowiki> ends it.": "The <!-- begins and --> ends it.",
+    "<pre>\n<!--\n</pre>\nThe text behind it stays here.": "The text behind it stays here.",
+    "<math>\\frac{{a}}{{b}} < {{x</math> is in the text, and <ce>H2O</ce> too.": "formula is in the text, and H2O too.",
+    "A [[city|town] with one bracket too few is by the river.": "",
+    "[[City] is a town on the river, and ]] is a stray.": "",
+    "The states {|0>, |1>} and the set {{1,2},{3}} of {1,2,3}.": "",
+    "{|0>, |1>} is a basis, and {| and |} are signs.": "",
+    "Write <source lang=c inline>x<y;</source> in <syntaxhighlight lang=c inline=1>{{</syntaxhighlight> here.": (
+        "Write code in code here."
+    ),
+    "Text with {{cn} here and {{nowrap|a b}} there {{ so.": "Text with {{cn} here and a b there {{ so.",
+    "The matrix [[1,2],[3,4]] and {{{1}}} and {{{2|b}}} are.": "The matrix [[1,2],[3,4]] and {{{1}}} and b are.",
+    "See [http://x.y the [[b|site]] of c] here.": "See the site of c here.",
+    "{{Infobox\n| a = b\n}}\n}}\n'''X''' is a writer of books.": "X is a writer of books.",
+    "{{Infobox\n| a = [[b]]\n| c = d\n\n'''Y''' is a writer of books.": "Y is a writer of books.",
+    "{{Infobox\n| a = b\n}\n'''V''' is a writer of books.": "V is a writer of books.",
+    "[[File:x.jpg|thumb|A caption without an end.\n\nZ is a writer.": "Z is a writer.",
+    "|}\nA paragraph is behind the end of a table.\n[[zh-classical:X]] [[BE-x-old:Y]]": (
+        "A paragraph is behind the end of a table."
+    ),
+}
+
+
+def test_what_mediawiki_shows_as_text_stays_and_the_rest_of_unclosed_markup_is_counted(tmp_path, stage, read):
+    content = [page(number, f"Page {number}", text) for number, text in enumerate(AS_TEXT, 1)]
+    (tmp_path / "dump.xml").write_text(xml(content=content))
+    assert stage("wikipedia", "--source", tmp_path / "dump.xml", "--output", tmp_path / "out")[0] == 0
+    shown = [document["text"] for document in read(tmp_path / "out")]
+    assert shown == [expected or text for text, expected in AS_TEXT.items()]
+    lost = ["}}", *("{{Infobox", "| a = [[b]]", "| c = d"), *("{{Infobox", "| a = b", "}"), "|}"]
+    lost.append("[[File:x.jpg|thumb|A caption without an end.")
+    characters = facts(tmp_path / "out")["extra"]["characters"]
+    assert characters.pop("in") == sum(characters.values())
+    assert characters["unclosed markup"] == sum(map(len, lost))

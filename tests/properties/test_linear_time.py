@@ -82,6 +82,16 @@ HOSTILE = {
     "comments left open": ("", "<!--", ""),
     "elements left open": ("", "<ref><gallery>", ""),
     "items": ("", "* [[a]] is a word of some length.\n", ""),
+    "nowiki left open": ("", "<nowiki>", ""),
+    "a tag of one letter": ("<b =", " ", ""),
+    "signs in a tag": ("<b ", "=", ""),
+    "slashes": ("[", "/", ""),
+    "external links left open": ("", "[//a ", ""),
+    "links in a label": ("[//a ", "[[b]] ", ""),
+    "links left open": ("", "[[a|", ""),
+    "braces without a partner": ("", "{{a}", ""),
+    "parameters left open": ("", "{{{a|", ""),
+    "tables that are sentences": ("", "{|.\n", ""),
     "control characters": ("", "\u0001a", ""),
 }
 SPLITTER = punkt.Splitter(PunktParameters())

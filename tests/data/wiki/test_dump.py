@@ -89,3 +89,21 @@ def test_parts_are_ordered_by_their_pages_and_never_hold_a_page_twice(tmp_path):
     (tmp_path / "dewiki-1-pages-articles.xml.bz2").rename(tmp_path / "enwiki-1-pages-articles.xml.bz2")
     with pytest.raises(InputError, match="parts of two dumps"):
         dump.parts_of(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_pages_that_are_no_wikitext_are_counted_by_their_model(place):
+    """Export-0.10 has the model before the text, export-0.8 (until 2013) behind it; slots have models of their own."""
+    models = ["wikitext", "css", "sanitized-css", "Scribunto", "javascript", "json", "json", "wikitext"]
+    content = []
+    for number, model in enumerate(models, 1):
+        begin, tag, rest = page(number, f"P{number}", "a").partition("      <text")
+        text, end, rest = (tag + rest).partition("</text>\n")
+        name = f"      <model>{model}</model>\n"
+        slot = "<content><model>json</model><text>{}</text></content>" if place == "before" else ""
+        content.append(begin + (name + text + end + slot if place == "before" else text + end + name) + rest)
+    reader = dump.Reader(Path("dump.xml"))
+    articles = [article.id for article in reader.add(xml(content=content).encode())]
+    assert articles == ["1", "8"] and reader.counts["articles"] == 2 and reader.counts["pages"] == 8
+    of_models = {name: count for name, count in reader.counts.items() if name.startswith("of model")}
+    assert of_models == {f"of model {model}": models.count(model) for model in models if model != "wikitext"}

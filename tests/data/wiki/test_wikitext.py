@@ -4,7 +4,7 @@ import html
 
 import pytest
 
-from data.wiki import wikitext
+from data.wiki import literals, wikitext
 
 HEAD = b'<namespace key="0" case="x"/><namespace key="6">Datei</namespace><namespace key="14">Kategorie</namespace>'
 NAMES = wikitext.names_of(HEAD)
@@ -18,7 +18,7 @@ def page(text: str) -> bytes:
 
 def prepared(text: str, lists: wikitext.Lists = "prose") -> str:
     content = wikitext.prepared(page(text), NAMES, lists).content.decode()
-    return html.unescape(content.partition("<text>")[2].partition("</text>")[0])
+    return literals.show(html.unescape(content.partition("<text>")[2].partition("</text>")[0]))
 
 
 @pytest.mark.parametrize(
@@ -126,3 +126,27 @@ def test_a_page_on_one_line_and_one_of_an_old_dump_are_like_others() -> None:
 def test_a_page_whose_text_was_deleted_stays_as_it_is() -> None:
     content = b'<page>\n<ns>0</ns>\n<revision>\n<text deleted="deleted" />\n</revision>\n</page>'
     assert wikitext.prepared(content, NAMES, "prose") == (content, {})
+
+
+def slot(content: str) -> bytes:
+    return f"<content><role>x</role><model>json</model>\n<text bytes='1'>{content}</text>\n</content>\n".encode()
+
+
+@pytest.mark.parametrize("text", [b"<text>A.</text>\n", b'<text deleted="deleted" />\n'])
+def test_a_page_has_its_main_slot_only(text: bytes) -> None:
+    """MediaWiki's export-0.11.xsd: behind the text of the main slot, each other slot is a <content> with a text."""
+    begin, end = b"<page>\n<ns>0</ns>\n<revision>\n<model>wikitext</model>\n", b"<sha1>a</sha1>\n</revision>\n</page>"
+    content = begin + text + slot("{}") + slot("B.") + end
+    assert wikitext.prepared(content, NAMES, "prose").content.split() == (begin + text + end).split()
+
+
+@pytest.mark.parametrize(
+    "prefix", ["be-x-old", "zh-classical", "zh-min-nan", "simple", "roa-rup", "nds-nl", "FR", "dk"]
+)
+def test_links_to_other_languages_are_no_text_and_titles_with_a_colon_are(prefix: str) -> None:
+    """The prefixes are those of Wikimedia's langlist and interwiki maps; MediaWiki compares them without their case."""
+    assert prepared(f"A. [[{prefix}:X]] B [[:{prefix}:X]] C [[Up: X]] [[csi: Miami]]") == "A.  B X C Up: X csi: Miami"
+
+
+def test_a_noncharacter_of_a_page_is_no_hidden_character() -> None:
+    assert prepared("a\ufdd0b &#xfdd0; c") == "ab &#xfdd0; c"
