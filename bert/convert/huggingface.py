@@ -95,7 +95,7 @@ def input_files(folder: Path) -> list[Path]:
     """Return the files that an import reads. Raises InputError if the folder has no weights that are read."""
     if (outer := folder / sentence.MODULES).exists():
         inner, pooling = sentence.transformer(folder), [path for path in folder.glob(f"*/{sentence.POOLING}")]
-        optional = [path for path in (folder / sentence.PROMPTS, inner / sentence.TRANSFORMER) if path.exists()]
+        optional = [path for path in sentence.described_in(folder, inner) if path.exists()]
         return list(dict.fromkeys([outer, *sorted(pooling), *optional, *_input_files(inner)]))
     return _input_files(folder)
 
@@ -261,7 +261,7 @@ def read_model(folder: Path, head_name: str = names.AUTO) -> Model:
     left = [name.removeprefix(UNREAD) for name in match.ignored]
     match = match._replace(ignored=[*left, *sorted(unsupported)])
     settings = run.import_settings(f"huggingface {outer.name}", match)
-    embedding = None if head_name == NONE else sentence.read(outer, rules.lower_case)
+    embedding = None if head_name == NONE else sentence.read(outer, rules.lower_case, config)
     return Model(
         config=config,
         vocab=vocab,

@@ -184,7 +184,9 @@ class Encoding(Reader):
         self.served = {"serving_default": graphs.function(self._answer, [tf.TensorSpec([None], tf.string, "text")])}
 
     def _answer(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        lines, width, made = self.lines(text), self.encoder.width, self.made
+        made, width = self.made, self.encoder.width
+        before = made.prompt() if made else ""
+        lines = self.lines(before + text if before else text)
 
         def compute(rows: tf.Tensor) -> list[tf.Tensor]:
             states, mask = self.states(*(tf.gather(x, rows) for x in lines))
@@ -195,5 +197,6 @@ class Encoding(Reader):
             return found
 
         names = ["mean", "cls", *(["embedding"] if made else [])]
-        specs = [tf.TensorSpec([None, width], tf.float32)] * len(names)
+        widths = [width, width, *([made.width(width)] if made else [])]
+        specs = [tf.TensorSpec([None, numbers], tf.float32) for numbers in widths]
         return dict(zip(names, in_batches(lines.ids.row_lengths(), specs, compute), strict=True))
