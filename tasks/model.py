@@ -170,15 +170,15 @@ def _kind(run: Run) -> ExampleKind:
     if layout is None:
         raise InputError(f"{run.path}: has the head {head.kind!r}; give the run directory of python -m tasks.train")
     try:
-        if "inputs" in described:
-            data: TaskData = checked_json.take(TaskData, described["inputs"])
-        else:
-            length = min(512, run.config.max_position_embeddings)
-            data = TaskData(task=layout, label=datasets.KNOWN[layout].label, length=length)
+        length = min(512, run.config.max_position_embeddings)
+        usual = {"task": layout, "label": datasets.KNOWN[layout].label, "length": length}
+        data: TaskData = checked_json.take(
+            TaskData, usual | described.get("inputs", {})
+        )  # an import has a length alone
         names = head.labels
         if not heads.KINDS[head.kind].has_classes:
             names = tuple(str(number) for number in range(int(described.get("choices", CHOICES))))
-        return datasets.kind(data, Labels(names=names, regression=head.regression))
+        return datasets.kind(data, Labels(names=names, regression=head.regression, activation=head.activation))
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{run.settings_path}: not the configuration of a tasks.train run ({error}); give its run directory"

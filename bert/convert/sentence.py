@@ -1,20 +1,25 @@
 """Folders of sentence-transformers: a folder of transformers, and how embeddings of texts are made of its states.
 
 `modules.json` lists the modules: a Transformer, in this folder or in one below, a Pooling, and perhaps a Normalize.
-What is not here would change the embeddings, and is refused by name.
+A CrossEncoder is a Transformer with a head, whose logits an activation makes scores. What is not here would change the
+embeddings or the scores, and is refused by name.
 
-Source: sentence-transformers 6.2 (Transformer, Pooling, Normalize and SentenceTransformer), and what it computes.
+Source: sentence-transformers 6.2 (Transformer, Pooling, Normalize, SentenceTransformer and CrossEncoder), and what it
+computes.
 """
 
+import dataclasses
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.embedding import DOCUMENT, POOLS, QUERY, Embedding, Similarity
+from bert.heads import MULTILABEL
+from bert.labels import SIGMOID, Head
 
 MODULES, POOLING, TRANSFORMER = "modules.json", "config.json", "sentence_bert_config.json"
 EARLIER = tuple(  # names of the file in earlier versions: of several the first that says something is read
@@ -26,6 +31,7 @@ FLAGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "m
 PREFIX, PACKAGE = "pooling_mode_", "sentence_transformers."
 TYPE = f"{PACKAGE}models."
 KNOWN = "Transformer, Pooling and Normalize"
+SEVERAL = MULTILABEL.problem_type
 TRAINING = "Dropout"  # a module that only training has
 ALONE = "--head none imports the encoder alone"
 SHORTEST = 3  # tokens of a text: [CLS], one of the text, and [SEP]
@@ -35,6 +41,15 @@ STATES = {  # of a Transformer in its own configuration: values that say what is
     "module_output_name": "token_embeddings",
     "modality_config": {"method": "forward", "method_output_name": "last_hidden_state"},  # of text
 }
+SCORES = {  # the same of a CrossEncoder
+    "transformer_task": "sequence-classification",
+    "module_output_name": "scores",
+    "modality_config": {"method": "forward", "method_output_name": "logits"},
+}
+ACTIVATION, EARLIER_ACTIVATION = "activation_fn", "sbert_ce_default_activation_function"  # the second before 4.0
+ACTIVATIONS = {"Identity": "", "Sigmoid": SIGMOID, "Softmax": "softmax"}  # of PyTorch -> here
+CLASSES = {"": "torch.nn.modules.linear.Identity", SIGMOID: "torch.nn.modules.activation.Sigmoid"}
+OF_SETFIT = ("config_setfit.json", "model_head.*")
 OWN = ("max_seq_length", "do_lower_case", "unpad_inputs", *STATES)
 ARGUMENTS = {  # names since 5.4 -> earlier ones
     "model_kwargs": "model_args",
@@ -66,6 +81,86 @@ def transformer(folder: Path) -> Path:
     return place
 
 
+class CrossEncoder(NamedTuple):
+    """What a folder says of a model with a head that scores texts or pairs."""
+
+    activation: str
+    """what makes a score of a logit: nothing, sigmoid, or softmax of several"""
+    outputs: int
+    """number of its logits"""
+    length: int
+    """tokens to which longer pairs are cut"""
+
+    def fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the content of config.json with what the scores are, which sentence-transformers does not ask it."""
+        if self.outputs == 1 and fields.get("problem_type") != SEVERAL:
+            return {**fields, "problem_type": "regression"}
+        return {**fields, "problem_type": SEVERAL} if self.activation == SIGMOID else dict(fields)
+
+    def of(self, head: Head | None) -> Head | None:
+        """Return the head with the activation of its number."""
+        return dataclasses.replace(head, activation=self.activation) if head and head.regression else head
+
+
+def cross_encoder(
+    folder: Path, fields: Mapping[str, Any], lower_case: bool, config: ModelConfig
+) -> CrossEncoder | None:
+    """Return what a folder says of a CrossEncoder; None if it is none, or is silent about it.
+
+    fields: content of config.json. lower_case: as in `read`. Raise InputError, naming the setting, for what is not
+    supported.
+    """
+    modules = _modules(folder)
+    place = modules[0][1] if modules else folder
+    settings, path = _settings(place)
+    is_one = len(modules) == 1 and settings.get("transformer_task") == SCORES["transformer_task"]
+    said = files.read_object(folder / PROMPTS) if is_one and (folder / PROMPTS).exists() else {}
+    own = fields.get("sentence_transformers")
+    names = said.get(ACTIVATION), own.get(ACTIVATION) if isinstance(own, dict) else None, fields.get(EARLIER_ACTIVATION)
+    name = next((name for name in names if name is not None), None)
+    if not is_one and (modules or name is None):
+        return None
+    check(settings, path, SCORES, lower_case)
+    prompts, default = said.get("prompts") or {}, said.get("default_prompt_name")
+    if default and prompts.get(default):
+        raise InputError(f"{folder / PROMPTS}: default_prompt_name puts words before each pair; {ALONE}")
+    if left := [name for name, text in prompts.items() if text]:
+        print(f"note: {folder / PROMPTS}: the prompts {', '.join(left)} are left aside", file=sys.stderr)
+    classes = fields.get("id2label")
+    outputs = len(classes) if isinstance(classes, dict) else fields.get("num_labels", 2)
+    name = ("Sigmoid" if outputs == 1 else "Identity") if name is None else str(name)
+    activation = ACTIVATIONS.get(name.removeprefix("torch.nn.").rpartition(".")[2])
+    trusted = name.startswith("torch.nn.") or name in ("Sigmoid", "Identity")
+    if activation is None or not trusted or (outputs == 1 and activation == "softmax"):
+        raise InputError(
+            f"{folder}: the activation of its scores is {name[:80]!a}; supported: {', '.join(ACTIVATIONS)} of "
+            f"torch.nn; {ALONE}"
+        )
+    if not activation and (outputs != 1 or fields.get("problem_type") == SEVERAL):
+        print(f"note: {folder}: its scores are logits there; here they are probabilities", file=sys.stderr)
+    positions = config.max_position_embeddings
+    return CrossEncoder(activation, outputs, longest(place, settings, path, positions) or positions)
+
+
+def has_setfit(folder: Path, alone: bool) -> bool:
+    """Return whether a folder has a head of SetFit; say that it is left aside.
+
+    alone: whether it shall be left aside. Raise InputError if not, as it is a pickle.
+    """
+    found = [path for pattern in OF_SETFIT for path in sorted(folder.glob(pattern))]
+    if not found:
+        return False
+    if not alone:
+        raise InputError(
+            f"{found[-1]}: the head of SetFit is a pickle, which could run code and is never loaded; --head none "
+            "imports the encoder with its pooling, without the head and its labels"
+        )
+    labels = files.read_object(found[0]).get("labels") if found[0].suffix == ".json" else None
+    named = f" and the labels {', '.join(map(str, labels))}" if isinstance(labels, list) and labels else ""
+    print(f"note: {folder}: left aside: the head of SetFit{named}", file=sys.stderr)
+    return True
+
+
 def described_in(folder: Path, inner: Path) -> list[Path]:
     """Return the files that can describe a model besides those of its modules. inner: folder of its Transformer."""
     return [folder / PROMPTS, *(inner / name for name in (TRANSFORMER, *EARLIER))]
@@ -91,9 +186,7 @@ def read(folder: Path, lower_case: bool, config: ModelConfig) -> Embedding | Non
             raise InputError(f"{path}: normalises {what!a:.60}, which is not supported; {ALONE}")
     place = modules[0][1]
     settings, path = _settings(place)
-    check(settings, path, STATES)
-    if settings.get("do_lower_case") and not lower_case:
-        raise InputError(f"{path}: do_lower_case is true, but the tokenizer keeps capitals; {ALONE}")
+    check(settings, path, STATES, lower_case)
     said = _prompts(folder / PROMPTS, config)
     pooling = modules[1][1] / POOLING
     if files.read_object(pooling).get("include_prompt", True) is not True and any(said.get("prompts", {}).values()):
@@ -110,8 +203,13 @@ def _settings(place: Path) -> tuple[dict[str, Any], Path]:
     return {}, place / TRANSFORMER
 
 
-def check(settings: Mapping[str, Any], path: Path, expected: Mapping[str, Any]) -> None:
-    """Raise InputError, naming the setting of a Transformer, if it computes something else than is expected."""
+def check(settings: Mapping[str, Any], path: Path, expected: Mapping[str, Any], lower_case: bool) -> None:
+    """Raise InputError, naming the setting of a Transformer, if it computes something else than is expected.
+
+    lower_case: whether the tokenizer lower-cases texts.
+    """
+    if settings.get("do_lower_case") and not lower_case:
+        raise InputError(f"{path}: do_lower_case is true, but the tokenizer keeps capitals; {ALONE}")
     of_text = settings.get("modality_config")
     flat = dict(settings) | ({"modality_config": of_text.get("text")} if isinstance(of_text, dict) else {})
     for key, value in expected.items():

@@ -13,6 +13,7 @@ from bert.export.graph import in_batches, int32, model_input
 from bert.export.tokenizer import GraphTokenizer
 from bert.export.trained import Trained
 from bert.hardware import graphs
+from bert.labels import SIGMOID
 from bert.model.heads import pooled
 from bert.model.inference import inlined
 
@@ -131,7 +132,8 @@ class Classifying(Reader):
         """Return what the logits of texts [B, C] mean."""
         assert self.head is not None
         if self.head.regression:
-            return {"value": logits[:, 0]}
+            number = logits[:, 0]
+            return {"value": tf.sigmoid(number) if self.head.activation == SIGMOID else number}
         probabilities = tf.nn.softmax(logits)
         best = tf.argmax(probabilities, axis=1)
         return {
