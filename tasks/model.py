@@ -26,6 +26,7 @@ from tasks.config import TaskData
 from tasks.kind import ExampleKind, Kind
 from tasks.labels import Labels
 from tasks.multilabel import MultiLabel
+from tasks.texts import OfTexts
 
 OF_THE_RUN = ("folder", "train", "dev", "vocab", "limit", "class_weights", "strict")  # settings of training alone
 CHOICES = 4  # of imported models, which do not say
@@ -172,13 +173,15 @@ def _kind(run: Run) -> ExampleKind:
     try:
         length = min(512, run.config.max_position_embeddings)
         usual = {"task": layout, "label": datasets.KNOWN[layout].label, "length": length}
-        data: TaskData = checked_json.take(
-            TaskData, usual | described.get("inputs", {})
-        )  # an import has a length alone
+        read = described.get("inputs", {})  # of an import its length alone
+        data: TaskData = checked_json.take(TaskData, usual | read)
         names = head.labels
         if not heads.KINDS[head.kind].has_classes:
             names = tuple(str(number) for number in range(int(described.get("choices", CHOICES))))
-        return datasets.kind(data, Labels(names=names, regression=head.regression, activation=head.activation))
+        kind = datasets.kind(data, Labels(names=names, regression=head.regression, activation=head.activation))
+        if isinstance(kind, OfTexts):
+            kind.odd_to_longer = read.get("odd_to_longer") is True
+        return kind
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{run.settings_path}: not the configuration of a tasks.train run ({error}); give its run directory"

@@ -264,7 +264,7 @@ def read_model(folder: Path, head_name: str = names.AUTO) -> Model:
     left = [name.removeprefix(UNREAD) for name in match.ignored]
     match = match._replace(ignored=[*left, *sorted(unsupported)])
     settings = run.import_settings(f"huggingface {outer.name}", match)
-    settings |= _of_scores(outer, head, fields, scored, tokens)
+    settings |= _of_scores(outer, head, fields, scored)
     if not scored and (has_setfit or head_name != NONE):
         settings |= _embedding(outer, rules, config, alone=has_setfit)
     return Model(
@@ -289,23 +289,12 @@ def _cross_encoder(
 
 
 def _of_scores(
-    folder: Path,
-    head: Head | None,
-    fields: dict[str, Any],
-    scored: sentence.CrossEncoder | None,
-    tokens: tokenizer_kind.Kind,
+    folder: Path, head: Head | None, fields: dict[str, Any], scored: sentence.CrossEncoder | None
 ) -> dict[str, Any]:
-    """Return the length of pairs, for a run's config.json; say where scores can differ from a CrossEncoder's."""
+    """Return how pairs are cut, for a run's config.json; say where nothing tells what a number is."""
     if head and head.regression and fields.get("problem_type") is None:
         print(f"note: {folder}: its output is taken as a number; CrossEncoder takes the sigmoid of it", file=sys.stderr)
-    if not scored:
-        return {}
-    if (scored.length - (4 if tokens in ("byte pairs", "unigram") else 3)) % 2:  # without the special tokens of a pair
-        print(
-            f"note: {folder}: where both texts of a pair are cut, the first keeps the odd token, not the longer one",
-            file=sys.stderr,
-        )
-    return {"inputs": {"length": scored.length}}
+    return {"inputs": {"length": scored.length, "odd_to_longer": True}} if scored else {}
 
 
 def _embedding(folder: Path, rules: Rules, config: ModelConfig, alone: bool) -> dict[str, Any]:

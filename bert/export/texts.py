@@ -49,7 +49,7 @@ class Reader(tf.Module):
         others = self.in_graph.tokenize(second)
         if self.sizes.first_length:
             count = tf.minimum(count, self.sizes.first_length)
-        count, rest = shares(count, int32(others.row_lengths()), length - 3)
+        count, rest = shares(count, int32(others.row_lengths()), length - 3, self.sizes.odd_to_longer)
         ids = tf.concat([cls, _beginning(tokens, count), sep, _beginning(others, rest), sep], axis=1)
         return Lines(ids, count + 2)
 
@@ -83,12 +83,15 @@ class Reader(tf.Module):
         return in_batches(lines.ids.row_lengths(), [tf.TensorSpec([None, outputs], tf.float32)], compute)[0]
 
 
-def shares(first: tf.Tensor, second: tf.Tensor, room: int) -> tuple[tf.Tensor, tf.Tensor]:
+def shares(first: tf.Tensor, second: tf.Tensor, room: int, odd_to_longer: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
     """Return how many tokens of each text are kept [N], so that both together have at most `room`.
 
-    Tokens are taken from the longer text; from the second one if they are equally long.
+    Tokens are taken from the longer text; from the second one if they are equally long. odd_to_longer: as in
+    tasks.inputs.
     """
-    of_first = tf.minimum(first, tf.maximum(room - second, room - room // 2))
+    half: tf.Tensor | int = room - room // 2
+    half = tf.where(first <= second, room // 2, half) if odd_to_longer else half
+    of_first = tf.minimum(first, tf.maximum(room - second, half))
     return of_first, tf.minimum(second, room - of_first)
 
 

@@ -14,6 +14,8 @@ import bert
 from bert import labels
 from bert.convert import __main__ as convert
 from bert.core.errors import InputError
+from bert.labels import Head
+from bert.training import resume
 from tests.bert.convert.folders import SMALL, Sequences
 from tests.bert.convert.test_classifier import edit, exported
 
@@ -83,7 +85,7 @@ def test_the_activation_is_the_one_that_counts_there(
     head = labels.read(run)
     assert (head.kind, head.activation, head.regression) == (kind, activation, classes == 1)
     settings = json.loads((run / "config.json").read_text())
-    assert settings.get("inputs") == (None if said is None and not own else {"length": 11})
+    assert settings.get("inputs") == (None if said is None and not own else {"length": 11, "odd_to_longer": True})
     printed = capsys.readouterr().err
     assert ("CrossEncoder takes the sigmoid" in printed) == (said is None and not own)
     assert ("here they are probabilities" in printed) == (said == {ACTIVATION: IDENTITY} and classes == 3)
@@ -130,6 +132,15 @@ def test_what_would_change_the_scores_is_refused_by_name(said: dict[str, Any], m
     with pytest.raises(InputError, match=message):
         come_in(theirs)
     assert "head" not in json.loads((come_in(theirs, "--head", "none") / "config.json").read_text())
+
+
+def test_training_a_number_does_not_start_from_the_sigmoid_of_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, number = come_in(a_folder(tmp_path, 1, {}, {})), Head(kind="classifier", regression=True)
+    assert resume._head_of_other_classes(run, number.entries()) == "classifier"
+    assert "classifier has the sigmoid of a number, not a number; initialised randomly" in capsys.readouterr().err
+    assert resume._head_of_other_classes(run, labels.read(run).entries()) is None
 
 
 def test_the_head_of_setfit_is_refused_or_named_as_left_aside(
