@@ -121,11 +121,11 @@ def cross_encoder(
     if not is_one and (modules or name is None):
         return None
     check(settings, path, SCORES, lower_case)
-    prompts, default = said.get("prompts") or {}, said.get("default_prompt_name")
-    if default and prompts.get(default):
+    prompts, default = _texts_before(said, folder / PROMPTS)
+    if default in prompts:
         raise InputError(f"{folder / PROMPTS}: default_prompt_name puts words before each pair; {ALONE}")
-    if left := [name for name, text in prompts.items() if text]:
-        print(f"note: {folder / PROMPTS}: the prompts {', '.join(left)} are left aside", file=sys.stderr)
+    if prompts:
+        print(f"note: {folder / PROMPTS}: the prompts {', '.join(prompts)} are left aside", file=sys.stderr)
     classes = fields.get("id2label")
     outputs = len(classes) if isinstance(classes, dict) else fields.get("num_labels", 2)
     name = ("Sigmoid" if outputs == 1 else "Identity") if name is None else str(name)
@@ -261,15 +261,20 @@ def longest(place: Path, settings: Mapping[str, Any], path: Path, positions: int
     return None
 
 
-def _prompts(path: Path, config: ModelConfig) -> dict[str, Any]:
-    """Return what the configuration of the whole model says: prompts, dimensions and similarity, as of Embedding."""
-    said = files.read_object(path) if path.exists() else {}
+def _texts_before(said: Mapping[str, Any], path: Path) -> tuple[dict[str, str], str | None]:
+    """Return the prompts that are not empty, and the name of the default one. said: read from `path`."""
     prompts, default = said.get("prompts") or {}, said.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
         raise InputError(f"{path}: prompts is {prompts!a:.100}, not texts by name; correct it")
-    prompts = {name: text for name, text in prompts.items() if text}
-    if default not in {None, QUERY, DOCUMENT, *(said.get("prompts") or {})}:
+    if default not in (None, QUERY, DOCUMENT, *prompts):
         raise InputError(f"{path}: default_prompt_name is {default!a:.60}, which is none of its prompts; correct it")
+    return {name: text for name, text in prompts.items() if text}, default
+
+
+def _prompts(path: Path, config: ModelConfig) -> dict[str, Any]:
+    """Return what the configuration of the whole model says: prompts, dimensions and similarity, as of Embedding."""
+    said = files.read_object(path) if path.exists() else {}
+    prompts, default = _texts_before(said, path)
     if DOCUMENT not in prompts and (other := [name for name in UNREACHED if name in prompts]):
         print(
             f"note: {path}: no prompt stands before documents: sentence-transformers 6.2 reads {DOCUMENT!r} for them, "

@@ -21,6 +21,8 @@ from bert.training import checkpoint
 from tasks import retrieval
 from tasks.examples import Skipped
 from tasks.similarity import ScoredPairs
+from tests.bert.convert.test_cross_encoder import a_folder as of_pairs
+from tests.bert.convert.test_cross_encoder import come_in
 from tests.bert.convert.test_sentence import a_folder
 from tests.parity.test_transformers import oracle
 from tests.tasks.test_embedding import trained
@@ -71,6 +73,24 @@ def test_an_import_gives_the_vectors_and_likenesses_of_the_folder(similarity: st
         likeness = {hit.text: hit.score for hit in model.search(tmp_path / "index", query)}
         for place in (0, 2):  # the other one is cut into passages
             assert likeness[texts[place]] == pytest.approx(theirs["likeness"][number, place], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("classes", "activation"), [(1, "activation.Sigmoid"), (1, "linear.Identity"), (1, ""), (3, "activation.Sigmoid")]
+)
+def test_a_cross_encoder_gives_the_scores_of_predict(classes: int, activation: str, tmp_path: Path) -> None:
+    said = {"activation_fn": f"torch.nn.modules.{activation}"} if activation else {}
+    theirs = of_pairs(tmp_path, classes, said, {}, longest=12)
+    pairs = [["river", "the"], ["a b a b a b a", "river flow river flow"], ["a b a", "b " * 13], ["b b " * 9, "a " * 9]]
+    run, back = come_in(theirs), tmp_path / "back"
+    convert.main(["export", "huggingface", str(run), str(back)])
+    model, texts = bert.load(run), [[pair[n] for pair in pairs] for n in (0, 1)]
+    if classes == 1:
+        ours = np.array(model.regress(*texts))
+    else:
+        ours = np.array([[*found.probabilities.values()] for found in model.label(*texts)])
+    for scores in oracle(("predicted", theirs, pairs), ("predicted", back, pairs)):
+        np.testing.assert_allclose(ours, scores, atol=1e-5)
 
 
 def test_tsdae_has_the_same_loss_and_gradients(tmp_path: Path) -> None:

@@ -166,6 +166,7 @@ def test_the_length_is_that_of_sentence_transformers(
         ("config_sentence_transformers", {"truncate_dim": -2}, "truncate_dim is -2, not a number of dimensions"),
         ("config_sentence_transformers", {"default_prompt_name": "x"}, "default_prompt_name is 'x', which is none"),
         ("config_sentence_transformers", {"prompts": ["a: "]}, "not texts by name"),
+        ("config_sentence_transformers", {"default_prompt_name": ["x"]}, r"default_prompt_name is \['x'\], which is"),
     ],
 )
 def test_settings_that_change_the_embeddings_are_refused_by_name(
