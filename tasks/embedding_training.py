@@ -132,8 +132,8 @@ def development(data: TaskData) -> Ranked | None:
 def _left(before: Embedding) -> str:
     """Return what the embeddings of an import have and those of a trained run have not; empty if nothing."""
     prompts = ", ".join(f"prompt {name}" for name, text in before.prompts.items() if text)
-    cut = f"cut to {before.dimensions} numbers" if before.dimensions else ""
-    by = f"{before.similarity} instead of the cosine" if before.similarity != PLAIN.similarity else ""
+    cut = f"dimensions {before.dimensions}" if before.dimensions else ""
+    by = f"similarity {before.similarity}" if before.similarity != PLAIN.similarity else ""
     return ", ".join(filter(None, (prompts, cut, by)))
 
 
@@ -155,7 +155,7 @@ def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communi
     assert data.pool, "it was chosen"
     made = Embedding(pool=data.pool, normalize=data.normalize, length=before.length if before else None)
     if before and (left := _left(before)):
-        print(f"note: {start}: training uses no {left}; the embeddings of the new run have none", file=sys.stderr)
+        print(f"note: {start}: not used in training, and not in the new run: {left}", file=sys.stderr)
     _, model = fine_tuning.sources(config, (), vocab)
     length = min(made.length or model.max_position_embeddings, model.max_position_embeddings)
     settings: dict[str, Any] = {
