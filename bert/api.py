@@ -31,7 +31,7 @@ from bert import fill_mask, generate, heads, hidden_states, recipes
 from bert.causal import trained
 from bert.core import cli, effects, library_log, object_urls
 from bert.core.errors import UsageError
-from bert.embedding import Pool
+from bert.embedding import QUERY, Pool
 from bert.engines import engine as engines
 from bert.engines.engine import Computes
 from bert.hardware import devices
@@ -258,20 +258,28 @@ class Model:
             raise UsageError(f"top is {top}; give 1 at least")
         return self._ask("fill", *_many("text", text), top=top)
 
-    def embed(self, text: str | Texts, pool: Pool = "auto", layer: int = -1, length: int | None = None) -> np.ndarray:
+    def embed(
+        self,
+        text: str | Texts,
+        pool: Pool = "auto",
+        layer: int = -1,
+        length: int | None = None,
+        prompt: str | None = None,
+    ) -> np.ndarray:
         """Return the features of a text [D], or of many [n, D].
 
         pool: mean, cls or max over the tokens of the last layer, or of another one; auto: as the model says, else mean.
-        length: tokens to which longer texts are cut; None: as many as the model reads.
+        length: tokens to which longer texts are cut; None: as many as the model reads. prompt: name of the model's
+        prompt that stands before each text, such as query or document; None: its default prompt.
         """
         if pool == "none":
             raise UsageError('pool is "none", which gives the states of all tokens; see python -m bert.encode')
         _check(pool=(pool, Pool))
         alone, texts = _many("text", text)
-        found = self._ask("embed", False, texts, pool=pool, layer=layer, length=length)
+        found = self._ask("embed", False, texts, pool=pool, layer=layer, length=length, prompt=prompt)
         if alone:
             return found[0]
-        return np.stack(found) if found else np.zeros((0, self.run.config.hidden_size), np.float32)
+        return np.stack(found) if found else np.zeros((0, self._reader(pool, layer, length).width), np.float32)
 
     @overload
     def search(self, index: str | Path | Index, query: str, top: int = 10) -> list[Hit]: ...
@@ -288,7 +296,7 @@ class Model:
         alone, queries = _many("query", query)
         opened = index if isinstance(index, Index) else Index.open(Path(index))
         opened.check(self.run)
-        hits = opened.search(self.embed(queries, pool=opened.made.pool), top)
+        hits = opened.search(self.embed(queries, pool=opened.made.pool, prompt=QUERY), top)
         return hits[0] if alone else hits
 
     @overload
@@ -323,16 +331,21 @@ class Model:
         found = list(functions[use](*items, **settings)) if items[0] else []
         return found[0] if alone else found
 
-    def _embed(self, texts: list[str], pool: Pool, layer: int, length: int | None) -> Iterable[np.ndarray]:
+    def _reader(self, pool: Pool, layer: int, length: int | None) -> hidden_states.Reader:
         how = (pool, layer, length)
         if how not in self._readers:
             batch = self.settings.batch
             self._readers[how] = hidden_states.Reader(
                 self.run, self._encoder, layers=(layer,), pool=pool, batch=batch, length=length, compiled=False
             )
-        reader = self._readers[how]
+        return self._readers[how]
+
+    def _embed(
+        self, texts: list[str], pool: Pool, layer: int, length: int | None, prompt: str | None
+    ) -> Iterable[np.ndarray]:
+        reader = self._reader(pool, layer, length)
         reader.truncated = 0
-        for encoded in reader.encode_all(texts):
+        for encoded in reader.encode_all(texts, prompt):
             yield encoded.features[0]
         if cut := reader.truncated:
             many = f"{cut:,} of {len(texts):,} have more than {reader.length} tokens and are cut"

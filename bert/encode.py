@@ -52,6 +52,8 @@ class Options:
     length: Annotated[int, Range(3, 65_536)] | None = None
     """maximum tokens per text, including [CLS] and [SEP]; longer texts are truncated; none uses the model's maximum, or
     that of an import from sentence-transformers"""
+    prompt: str | None = None
+    """name of the model's prompt that stands before each text, such as query or document; none: its default prompt"""
     engine: Engine = "tensorflow"
     """what computes the encoder: tensorflow; openvino or openvino_int8, on CPUs; auto: openvino if it can"""
     device: Kind = "auto"
@@ -106,7 +108,15 @@ def main(argv: list[str]) -> None:
     devices.choose(options.device)
     run, is_jsonl = Run.open(options.model), options.output.suffix == ".jsonl"
     encoder = run.encoder(engine=options.engine)
-    reader = Reader(run, encoder, layers=options.layers, pool=options.pool, batch=options.batch, length=options.length)
+    reader = Reader(
+        run,
+        encoder,
+        layers=options.layers,
+        pool=options.pool,
+        batch=options.batch,
+        length=options.length,
+        prompt=options.prompt,
+    )
     encoded = reader.encode_all(read_texts(options.input))
     reader.progress.total = sum(1 for _ in read_texts(options.input)) if options.input.is_file() else None
     with (

@@ -41,6 +41,7 @@ class Reader:
         pool: Pool = "auto",
         batch: int = 32,
         length: int | None = None,
+        prompt: str | None = None,
         compiled: bool = True,
         features: Callable[..., Any] | None = None,
     ) -> None:
@@ -48,10 +49,12 @@ class Reader:
 
         compiled: whether parts of the model are compiled for each shape. features: computes them of ids, mask and
         segments [B, T] in the encoder's place.
-        Raise UsageError for layers or a length that the model does not have.
+        Raise UsageError for layers, a length or a prompt that the model does not have.
         """
         self.run, self.tokenizer = run, run.tokenizer
         made = embedding.of(run.settings, run.settings_path)
+        self.says = made or embedding.PLAIN  # of the embeddings of the run, whatever is asked for
+        self.before = self.says.prompt(prompt)
         positions = run.config.max_position_embeddings
         self.length = length or min(positions, (made and made.length) or positions)
         _check(layers, length, run.config)
@@ -59,19 +62,23 @@ class Reader:
             made = Embedding(pool=pool)
         self.pooled, self.truncated = pool != "none", 0
         self._batches = Batches(batch, self.length)
-        made = made or Embedding(pool="mean")
+        made = made or embedding.PLAIN
+        self.width = made.width(run.config.hidden_size)
         self._encode = features or _features(encoder or run.encoder(), layers, made, compiled)
         self.compute: resumable.Compute = resumable.at_once
         self.progress = Progress("encode", "texts")
 
-    def encode_all(self, texts: Iterable[str]) -> Iterator[Encoded]:
-        """Yield each of any number of texts encoded, in order; `CHUNK` of them are held in memory."""
-        rest = iter(texts)
-        chunks = iter(lambda: list(itertools.islice(rest, CHUNK)), [])
+    def encode_all(self, texts: Iterable[str], prompt: str | None = None) -> Iterator[Encoded]:
+        """Yield each of any number of texts encoded, in order; `CHUNK` of them are held in memory.
+
+        prompt: name of the one before each text, instead of that of the reader.
+        """
+        rest, before = iter(texts), self.before if prompt is None else self.says.prompt(prompt)
+        chunks = iter(lambda: [before + text for text in itertools.islice(rest, CHUNK)], [])
         return itertools.chain.from_iterable(map(self.encode, chunks))
 
     def encode(self, texts: list[str]) -> Iterator[Encoded]:
-        """Yield each text encoded, in order. Raises IntegrityError if a feature is not finite."""
+        """Yield each text encoded, in order, without a prompt. Raises IntegrityError if a feature is not finite."""
         rows = self._token_ids(texts)
         features: dict[int, np.ndarray] = {}
         for chosen, width in self._batches(np.array([len(row) for row in rows])):
@@ -117,4 +124,5 @@ def _features(encoder: Computes, layers: tuple[int, ...], made: Embedding, compi
 def embedded(x: tf.Tensor, mask: tf.Tensor, made: Embedding) -> tf.Tensor:
     """Return the states [B, T, ..., D] as `made` says: pooled over the tokens [B, ..., D], unless it says none."""
     x = x if made.pool == "none" else pooled(x, mask, made.pool)
-    return x / tf.maximum(tf.norm(x, axis=-1, keepdims=True), SHORTEST) if made.normalize else x
+    x = x / tf.maximum(tf.norm(x, axis=-1, keepdims=True), SHORTEST) if made.normalize else x
+    return x if made.dimensions is None else x[..., : made.dimensions]

@@ -2,6 +2,7 @@
 
     "head": "classifier", "id2label": {"0": "negative", "1": "positive"}    classes of a text or of a pair of texts
     "head": "classifier", "regression": true                                a number for a text or for a pair
+    "head": "classifier", "regression": true, "activation": "sigmoid"       the same, as the sigmoid of its logit
     "head": "multilabel", "id2label": {"0": "toxic", ...}                   labels, any number of which are right
     "head": "tags", "id2label": {"0": "O", "1": "B-PER", ...}               classes of each word
     "head": "choice"                                                        a score of each choice
@@ -21,6 +22,7 @@ from bert.core.errors import InputError
 from bert.heads import CLASSIFIER, KINDS
 
 MAX_LISTED = 10  # names in a message
+SIGMOID = "sigmoid"  # an activation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,8 @@ class Head:
     """names of the classes, in the order of the logits; none for a number, an answer, or choices without names"""
     regression: bool = False
     """whether the output is a number"""
+    activation: str = ""
+    """what makes the number of its logit: sigmoid; empty: it is the logit"""
 
     @property
     def outputs(self) -> int:
@@ -42,7 +46,8 @@ class Head:
     def entries(self) -> dict[str, Any]:
         """Return the entries of `config.json`."""
         named = {"id2label": by_number(self.labels)} if self.labels else {}
-        return {"head": self.kind, "regression": self.regression} | named
+        activated = {"activation": self.activation} if self.activation else {}
+        return {"head": self.kind, "regression": self.regression} | activated | named
 
     def listed(self) -> str:
         """Return the names of the classes for a message."""
@@ -88,11 +93,14 @@ def of(settings: Mapping[str, Any], path: Path) -> Head | None:
     regression = settings.get("regression", False)
     if type(kind) is not str or kind not in KINDS or type(regression) is not bool:
         raise InputError(f"{path}: head is {kind!a} and regression is {regression!a}; give a run of this program")
+    activation = settings.get("activation", "")
+    if activation not in (("", SIGMOID) if regression else ("",)):
+        raise InputError(f"{path}: activation is {activation!a:.60}; give a run of this program")
     if id2label is None:
-        return Head(kind=kind, regression=regression)
+        return Head(kind=kind, regression=regression, activation=activation)
     if not isinstance(id2label, dict) or not is_complete(id2label, len(id2label)):
         raise InputError(f"{path}: id2label does not name each class; give a run of this program")
-    return Head(kind=kind, labels=ordered(id2label, path), regression=regression)
+    return Head(kind=kind, labels=ordered(id2label, path), regression=regression, activation=activation)
 
 
 def settings(run: Path) -> dict[str, Any]:

@@ -54,8 +54,9 @@ class IndexOptions:
     """tokens between the beginnings of two passages of a text; none: three quarters of a passage"""
     pool: Literal["auto", "mean", "cls", "max"] = "auto"
     """how the states of the tokens become one vector; auto: as the model says, or mean"""
-    score: Literal["cosine", "dot"] = "cosine"
-    """what is compared: the cosine (vectors are scaled to length 1), or the scalar product"""
+    score: Literal["auto", "cosine", "dot", "euclidean", "manhattan"] = "auto"
+    """what is compared: the cosine (vectors are scaled to length 1), the scalar product, or a distance (the nearest is
+    best); auto: as the model says, or the cosine"""
     dtype: Literal["float32", "float16"] = "float32"
     """data type of the vectors on the disk"""
     batch: BatchSize = 32
@@ -111,7 +112,7 @@ def index(options: IndexOptions) -> None:
     vectors = Vectors(
         model=run.identity,
         pool=options.pool,
-        score=options.score,
+        score=reader.says.similarity if options.score == "auto" else options.score,
         dtype=options.dtype,
         compute=_products(options.compute, options.engine),
     )

@@ -368,15 +368,18 @@ class Embedding(Head):
 
     def details(self) -> dict[str, Any]:
         """Return how an embedding is made, if the model says it."""
-        return {} if self.made is None else {"pool": self.made.pool, "normalize": self.made.normalize}
+        if self.made is None:
+            return {}
+        told = {"pool": self.made.pool, "normalize": self.made.normalize}
+        return told | ({"prompt": prompt} if (prompt := self.made.prompt()) else {})
 
     def _pooled(self, states: list[tf.Tensor], mask: tf.Tensor) -> tf.Tensor:
         """Return the last hidden states pooled in each way, [n, POOLS, D]."""
         return tf.stack([pooled(states[0], mask, pool) for pool in POOLS], axis=1)
 
     def prepare(self, item: Passage, most: int) -> Prepared:
-        """Encode the text."""
-        ids = self.tokenizer.encode([item.text])[0]
+        """Encode the text, behind the default prompt if the model has one."""
+        ids = self.tokenizer.encode([(self.made.prompt() if self.made else "") + item.text])[0]
         first = ids[: self.longest - 2]
         row = self.tokenizer.row(first).ids
 
@@ -385,6 +388,8 @@ class Embedding(Head):
             features = results[0][POOLS.index(made.pool if made else "mean")]
             if made and made.normalize:
                 features = nearest.unit_length(features)
+            if made:
+                features = features[: made.dimensions]
             return {"features": features.tolist(), "tokens": len(row), "truncated": len(first) < len(ids)}
 
         return Prepared([row], [len(row)], finish)

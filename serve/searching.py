@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bert import hidden_states
-from bert.embedding import Pool
+from bert.embedding import DOCUMENT, QUERY, Pool
 from bert.engines.engine import Computes
 from bert.hardware.choices import Compute, Engine
 from bert.retrieval import nearest, passages
@@ -42,9 +42,12 @@ class Searching(Head):
         """
         self.run, self.encoder, self.index, self.reads = run, encoder, index, reads
         pool: Pool = index.made.pool if index else "auto"
-        self.made = index.made if index else Vectors(model=run.identity, pool=pool, score="cosine", dtype="float32")
         self.reader = hidden_states.Reader(run, encoder, pool=pool, batch=batch, compiled=False)
-        self.cutter = Cutter(run.tokenizer, self.reader.length)
+        says = self.reader.says
+        usual = Vectors(model=run.identity, pool=pool, score=says.similarity, dtype="float32")
+        self.made = index.made if index else usual
+        self.before = {name: says.prompt(name) for name in (QUERY, DOCUMENT)}
+        self.cutter = Cutter(run.tokenizer, self.reader.length, before=self.before[DOCUMENT])
 
     @classmethod
     def load(cls, run: Run, compute: Compute, batch: int, engine: Engine) -> "Searching":
@@ -64,7 +67,8 @@ class Searching(Head):
             sent.append(passage)
             if len(sent) > most:
                 raise RequestError(f"the documents have more than {most} passages; send less")
-        texts = [item.query, *(self.cutter.embedded(passage) for passage in sent)]
+        documents = (self.before[DOCUMENT] + self.cutter.embedded(passage) for passage in sent)
+        texts = [self.before[QUERY] + item.query, *documents]
         _, splits = self.run.tokenizer.encode(texts)
         lengths = np.minimum(np.diff(splits) + 2, self.reader.length).tolist()
 
@@ -74,7 +78,7 @@ class Searching(Head):
                 assert self.index is not None, "without one there are documents"
                 return self.index.search(features[:1], item.top)[0]
             vectors = self.made.made(features)
-            (scores,), (rows,) = nearest.top(vectors[1:], vectors[:1], item.top)
+            (scores,), (rows,) = nearest.top(vectors[1:], vectors[:1], item.top, self.made.score)
             return [hit(sent[row], score) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)]
 
         def finish(results: list[Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from bert.core.errors import InputError, UsageError
 from bert.heads import CLASSIFIER
+from bert.labels import SIGMOID
 from bert.model import losses
 from bert.text.sampler import Batch
 from tasks import glue, metrics
@@ -65,7 +66,7 @@ class Classification(OfTexts):
     def scores(self, logits: np.ndarray, gold: dict[str, np.ndarray]) -> metrics.Scores:
         """Return the metrics of logits [n, C] for the features of the same examples or windows."""
         expected, logits = self.label_of_text(gold)[:, 0], self.of_text(gold, logits)
-        predicted = logits[:, 0] if self.labels.regression else metrics.predicted_classes(logits)
+        predicted = self._numbers(logits) if self.labels.regression else metrics.predicted_classes(logits)
         return self._scores(expected, predicted)
 
     def compare(self, examples: Sequence[TextExample], lines: Sequence[dict[str, Any]]) -> metrics.Scores:
@@ -80,13 +81,18 @@ class Classification(OfTexts):
         classes = self.positive or None
         return metrics.scores(self.metrics, expected, predicted, positive=self.one, classes=classes)
 
+    def _numbers(self, logits: np.ndarray) -> np.ndarray:
+        """Return the numbers that logits [n, 1] are [n]."""
+        x = logits[:, 0].astype(np.float64)
+        return np.exp(-np.logaddexp(0, -x)) if self.labels.activation == SIGMOID else x
+
     def predictions(
         self, examples: Sequence[TextExample], arrays: dict[str, np.ndarray], logits: np.ndarray
     ) -> list[dict[str, Any]]:
         """Return what is predicted for each example, as written to a file."""
         logits = self.of_text(arrays, logits)
         if self.labels.regression:
-            return self.lines(examples, arrays, [{"value": float(row[0])} for row in logits])
+            return self.lines(examples, arrays, [{"value": value} for value in self._numbers(logits).tolist()])
         fields = [
             {"label": self.labels.names[int(row.argmax())], "probabilities": self.labels.named(row)}
             for row in softmax(logits)

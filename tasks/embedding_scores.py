@@ -60,11 +60,11 @@ def _ranked(run: Run, chosen: Chosen, skipped: Skipped) -> similarity.Ranked:
 def _compared(ranked: similarity.Ranked, reader: hidden_states.Reader) -> metrics.Scores:
     reader.progress = Progress("evaluate", "texts", ranked.texts)
 
-    def encode(texts: Sequence[str]) -> np.ndarray:
-        return np.stack([encoded.features[0] for encoded in reader.encode_all(texts)])
+    def encode(texts: Sequence[str], prompt: str | None = None) -> np.ndarray:
+        return np.stack([encoded.features[0] for encoded in reader.encode_all(texts, prompt)])
 
     with reader.progress:
-        return ranked.scores(encode)
+        return ranked.scores(encode, reader.says.similarity)
 
 
 def _settings(run: Run) -> TaskData:

@@ -4,6 +4,7 @@ n texts, S positions, D width.
 """
 
 import dataclasses
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +16,7 @@ from bert import embedding, labels
 from bert.core import paths
 from bert.core.config import BatchConfig, ModelConfig
 from bert.core.errors import InputError, UsageError
-from bert.embedding import Embedding
+from bert.embedding import PLAIN, Embedding
 from bert.model.encoder import Mode
 from bert.model.heads import INPUTS
 from bert.model.losses import Measure
@@ -110,7 +111,7 @@ class Development:
     def scores(self, step: Step, alive: Callable[[], None]) -> loop.Measures:
         """Return all scores; all ranks call it."""
 
-        def encode(texts: Sequence[str]) -> np.ndarray:
+        def encode(texts: Sequence[str], prompt: str | None = None) -> np.ndarray:
             samples = Texts(texts, self.tokenizer, self.length)
             (embeddings,) = prediction.predict(step, samples, self.batch, alive).values()
             return embeddings[:, 0]
@@ -126,6 +127,14 @@ def development(data: TaskData) -> Ranked | None:
         raise InputError(f"{data.dev}: no such file or folder; give scored pairs, or a folder of BEIR or of STS sets")
     text = data.text if data.loss in SCORED else data.dev_text
     return similarity.of(data.dev, SPLIT, text, data.label, Skipped(data.strict))
+
+
+def _left(before: Embedding) -> str:
+    """Return what the embeddings of an import have and those of a trained run have not; empty if nothing."""
+    prompts = ", ".join(f"prompt {name}" for name, text in before.prompts.items() if text)
+    cut = f"dimensions {before.dimensions}" if before.dimensions else ""
+    by = f"similarity {before.similarity}" if before.similarity != PLAIN.similarity else ""
+    return ", ".join(filter(None, (prompts, cut, by)))
 
 
 def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communicator) -> Prepared[TaskConfig]:
@@ -145,6 +154,8 @@ def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communi
     kind = Embedded(data, Labels(regression=True), names)
     assert data.pool, "it was chosen"
     made = Embedding(pool=data.pool, normalize=data.normalize, length=before.length if before else None)
+    if before and (left := _left(before)):
+        print(f"note: {start}: not used in training, and not in the new run: {left}", file=sys.stderr)
     _, model = fine_tuning.sources(config, (), vocab)
     length = min(made.length or model.max_position_embeddings, model.max_position_embeddings)
     settings: dict[str, Any] = {

@@ -70,11 +70,13 @@ def pairs(
     length: int,
     first_length: int = 0,
     seen: Seen | None = None,
+    odd_to_longer: bool = False,
 ) -> dict[str, np.ndarray]:
     """Return ids, mask and segments [n, length] int32 of texts (second None) and pairs of texts.
 
     first_length: tokens to keep of the first text of a pair; 0 keeps all that fit. What does not fit then is cut from
     the longer text, token by token, as `_truncate_seq_pair` of google-research/bert does. seen: counts what is cut.
+    odd_to_longer: as `shares` has it.
     """
     count = len(firsts)
     ids, splits = tokenizer.encode([*firsts, *(second or "" for second in seconds)])
@@ -86,7 +88,7 @@ def pairs(
     special = np.where(paired, tokenizer.special_tokens(paired=True), tokenizer.special_tokens(paired=False))
     if length < (most := int(special.max(initial=0))):
         raise _too_short(length, most)
-    first, second = shares(first, second, length - special)
+    first, second = shares(first, second, length - special, odd_to_longer)
     if seen:
         seen.add(lengths[:count] + lengths[count:], first + second, first + second)
         seen.unknown += int((ids == tokenizer.unk_id).sum())
@@ -139,10 +141,14 @@ def _too_short(length: int, special: int) -> UsageError:
     return UsageError(f"data.length {length}: the special tokens alone are {special}; give a larger value")
 
 
-def shares(first: np.ndarray, second: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def shares(
+    first: np.ndarray, second: np.ndarray, room: np.ndarray, odd_to_longer: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """Return how many tokens of each text are kept [n], so that both together have at most `room` [n].
 
-    Tokens are taken from the longer text; from the second one if they are equally long.
+    Tokens are taken from the longer text; from the second one if they are equally long. odd_to_longer: where both are
+    cut, and `room` is odd, the text that was longer keeps one token more, or the second one, as in tokenizers.
     """
-    of_first = np.minimum(first, np.maximum(room - second, room - room // 2))
+    half = np.where(odd_to_longer & (first <= second), room // 2, room - room // 2)
+    of_first = np.minimum(first, np.maximum(room - second, half))
     return of_first, np.minimum(second, room - of_first)

@@ -76,7 +76,9 @@ class StoredKind(Kind):
         """names: of the metrics, the one by which checkpoints are compared first."""
         self.data, self.labels, self.metrics = data, labels, names
         named = labels.names if self.head.has_classes else ()
-        self.described = Head(kind=self.head.name, labels=named, regression=labels.regression)
+        self.described = Head(
+            kind=self.head.name, labels=named, regression=labels.regression, activation=labels.activation
+        )
         self.seen = inputs.Seen()  # of what was encoded
 
     @property

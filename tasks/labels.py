@@ -22,6 +22,8 @@ class Labels:
     """of the classes"""
     regression: bool = False
     """whether the label is a number"""
+    activation: str = ""
+    """what makes the number of its logit, as `bert.labels.Head` has it"""
     weights: tuple[float, ...] | None = None
     """of each class in the loss, or of the texts that have a label; None weights all equally"""
 

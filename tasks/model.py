@@ -26,6 +26,7 @@ from tasks.config import TaskData
 from tasks.kind import ExampleKind, Kind
 from tasks.labels import Labels
 from tasks.multilabel import MultiLabel
+from tasks.texts import OfTexts
 
 OF_THE_RUN = ("folder", "train", "dev", "vocab", "limit", "class_weights", "strict")  # settings of training alone
 CHOICES = 4  # of imported models, which do not say
@@ -170,15 +171,17 @@ def _kind(run: Run) -> ExampleKind:
     if layout is None:
         raise InputError(f"{run.path}: has the head {head.kind!r}; give the run directory of python -m tasks.train")
     try:
-        if "inputs" in described:
-            data: TaskData = checked_json.take(TaskData, described["inputs"])
-        else:
-            length = min(512, run.config.max_position_embeddings)
-            data = TaskData(task=layout, label=datasets.KNOWN[layout].label, length=length)
+        length = min(512, run.config.max_position_embeddings)
+        usual = {"task": layout, "label": datasets.KNOWN[layout].label, "length": length}
+        read = described.get("inputs", {})  # of an import its length alone
+        data: TaskData = checked_json.take(TaskData, usual | read)
         names = head.labels
         if not heads.KINDS[head.kind].has_classes:
             names = tuple(str(number) for number in range(int(described.get("choices", CHOICES))))
-        return datasets.kind(data, Labels(names=names, regression=head.regression))
+        kind = datasets.kind(data, Labels(names=names, regression=head.regression, activation=head.activation))
+        if isinstance(kind, OfTexts):
+            kind.odd_to_longer = read.get("odd_to_longer") is True
+        return kind
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{run.settings_path}: not the configuration of a tasks.train run ({error}); give its run directory"

@@ -11,12 +11,14 @@ documents of each are held in memory.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from bert.core.errors import InputError
+from bert.embedding import DOCUMENT, QUERY, Similarity
 from bert.retrieval import nearest, passages
 from tasks import metrics, tables
 
@@ -26,6 +28,13 @@ BLOCK = 4096  # documents that are encoded and compared at once
 NAMES = ("ndcg@10", "mrr@10", "map@100", *(f"accuracy@{k}" for k in AT))
 CORPUS = "corpus.jsonl"
 REMEDY = "give a folder with corpus.jsonl, queries.jsonl and qrels/, as BEIR has, or one of STS sets"
+
+
+class Encode(Protocol):
+    """What gives embeddings."""
+
+    def __call__(self, texts: Sequence[str], prompt: str | None = None) -> np.ndarray:
+        """Return those of texts [n, D]. prompt: name of the one before each; None: the default one of the model."""
 
 
 class Retrieval:
@@ -54,12 +63,16 @@ class Retrieval:
         """Number of texts that are encoded."""
         return len(self.queries) + len(self.ids)
 
-    def scores(self, encode: Callable[[Sequence[str]], np.ndarray]) -> metrics.Scores:
-        """Return the scores of the embeddings that `encode` gives."""
-        queries = nearest.unit_length(encode(self.queries))
+    def scores(self, encode: Encode, score: Similarity = "cosine") -> metrics.Scores:
+        """Return the scores of the embeddings that `encode` gives, compared by `score`."""
+
+        def made(texts: Sequence[str], prompt: str) -> np.ndarray:
+            return nearest.unit_length(encode(texts, prompt)) if score == "cosine" else encode(texts, prompt)
+
         documents = (text for _, text in _texts(self.folder / CORPUS))
         blocks = iter(lambda: list(itertools.islice(documents, BLOCK)), [])
-        _, found = nearest.in_blocks((nearest.unit_length(encode(block)) for block in blocks), queries, NEAREST)
+        queries, vectors = made(self.queries, QUERY), (made(block, DOCUMENT) for block in blocks)
+        _, found = nearest.in_blocks(vectors, queries, NEAREST, score)
         ranked = [[self.ids[place] for place in row] for row in found]
         return metrics.Scores.of_fractions(scores(ranked, self.grades), {})
 

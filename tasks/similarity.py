@@ -1,26 +1,28 @@
 """How well embeddings rank: pairs of texts by their likeness, and documents by their use for a query.
 
-`of` gives what a file or a folder is for, with its scores. The cosine of two embeddings is what ranks.
+`of` gives what a file or a folder is for, with its scores. The cosine of two embeddings is what ranks, or what the
+model says instead.
 
 n texts, D width.
 """
 
 import itertools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from bert.core.errors import InputError
+from bert.embedding import Similarity
 from bert.retrieval import nearest
 from tasks import metrics, retrieval, sts, tables
 from tasks.examples import Skipped
+from tasks.retrieval import Encode
 
 METRICS = ("spearman", "pearson")
 PAIR, SCORE, MEAN = ("sentence1", "sentence2"), "score", "mean"  # of STS sets
-Encode = Callable[[Sequence[str]], np.ndarray]  # texts -> their embeddings [n, D]
 
 
 class Ranked(Protocol):
@@ -36,8 +38,8 @@ class Ranked(Protocol):
     def texts(self) -> int:
         """Number of texts that are encoded."""
 
-    def scores(self, encode: Encode) -> metrics.Scores:
-        """Return the scores of the embeddings that `encode` gives."""
+    def scores(self, encode: Encode, score: Similarity = "cosine") -> metrics.Scores:
+        """Return the scores of the embeddings that `encode` gives, compared by `score`."""
 
 
 class ScoredPairs:
@@ -66,10 +68,10 @@ class ScoredPairs:
         """As Ranked has it."""
         return len(self._texts)
 
-    def scores(self, encode: Encode) -> metrics.Scores:
+    def scores(self, encode: Encode, score: Similarity = "cosine") -> metrics.Scores:
         """As Ranked has it."""
-        unit = nearest.unit_length(encode(self._texts)).astype(np.float64)
-        return metrics.scores(self.names, self._scores, (unit[0::2] * unit[1::2]).sum(axis=1))
+        made = encode(self._texts).astype(np.float64)
+        return metrics.scores(self.names, self._scores, nearest.pairwise(made[0::2], made[1::2], score))
 
 
 class Sets:
@@ -97,9 +99,9 @@ class Sets:
         """As Ranked has it."""
         return sum(pairs.texts for pairs in self._sets.values())
 
-    def scores(self, encode: Encode) -> metrics.Scores:
+    def scores(self, encode: Encode, score: Similarity = "cosine") -> metrics.Scores:
         """As Ranked has it."""
-        found = {name: pairs.scores(encode) for name, pairs in self._sets.items()}
+        found = {name: pairs.scores(encode, score) for name, pairs in self._sets.items()}
         values = {name: scores.values["spearman"] for name, scores in found.items()}
         undefined = {name: scores.undefined["spearman"] for name, scores in found.items() if scores.undefined}
         return metrics.Scores(values=values | {MEAN: float(np.mean([*values.values()]))}, undefined=undefined)

@@ -27,6 +27,8 @@ class OfTexts(ExampleKind):
     """A kind of task on texts and pairs of texts."""
 
     of_texts = True
+    odd_to_longer = False
+    """of a pair that is cut, as `tasks.inputs.shares` has it: true of an imported CrossEncoder"""
 
     @property
     def in_windows(self) -> bool:
@@ -58,7 +60,9 @@ class OfTexts(ExampleKind):
         firsts, seconds = [example.first for example in examples], [example.second for example in examples]
         data, label = self.data, self.expected(examples) if examples else None
         if not self.in_windows:
-            arrays = inputs.pairs(tokenizer, firsts, seconds, data.length, data.first_length, self.seen)
+            arrays = inputs.pairs(
+                tokenizer, firsts, seconds, data.length, data.first_length, self.seen, self.odd_to_longer
+            )
             return arrays | ({} if label is None else {"label": label})
         if paired := [example.id for example in examples if example.second is not None]:
             raise UsageError(

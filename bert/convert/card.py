@@ -127,7 +127,8 @@ def _output(model: Model) -> dict[str, str]:
     if head is None:
         made = model.settings[KEY]
         return {"output": kind.meaning, "pooling": f"{made['pool']}{', of length 1' if made['normalize'] else ''}"}
-    meaning = "a number for a text, or for a pair of texts" if head.regression else kind.meaning
+    number = f"the {head.activation} of a number" if head.activation else "a number"
+    meaning = f"{number} for a text, or for a pair of texts" if head.regression else kind.meaning
     # The names of choices are their numbers.
     return {"output": meaning} | ({"classes": ", ".join(head.labels)} if head.labels and kind.has_classes else {})
 

@@ -29,7 +29,7 @@ from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
 from bert.embedding import of as of_settings
 from bert.heads import CLASSIFIER, KINDS, REPLACED_TOKEN, TAGS, Kind
-from bert.labels import by_number
+from bert.labels import SIGMOID, Head, by_number
 from bert.text import byte_bpe, tokenizer_kind
 from bert.text.bracketed_bpe import BracketedBPE
 from bert.text.normalization import UNCASED, Rules
@@ -95,7 +95,7 @@ def input_files(folder: Path) -> list[Path]:
     """Return the files that an import reads. Raises InputError if the folder has no weights that are read."""
     if (outer := folder / sentence.MODULES).exists():
         inner, pooling = sentence.transformer(folder), [path for path in folder.glob(f"*/{sentence.POOLING}")]
-        optional = [path for path in (folder / sentence.PROMPTS, inner / sentence.TRANSFORMER) if path.exists()]
+        optional = [path for path in sentence.described_in(folder, inner) if path.exists()]
         return list(dict.fromkeys([outer, *sorted(pooling), *optional, *_input_files(inner)]))
     return _input_files(folder)
 
@@ -230,6 +230,8 @@ def read_model(folder: Path, head_name: str = names.AUTO) -> Model:
     else:
         config = architecture.read_architecture(folder / CONFIG)
         vocab, rules = _read_vocab(folder, config)
+    has_setfit = sentence.has_setfit(outer, head_name == NONE)
+    fields, scored = _cross_encoder(outer, fields, rules, config, head_name)
     form = cast(names.Form, family.form)
     if _shards(folder) == [folder / h5.NAME] and not family.tensorflow:
         raise InputError(f"{folder}: {family.title} is not read from {h5.NAME}; write {WEIGHTS} with save_pretrained")
@@ -257,22 +259,53 @@ def read_model(folder: Path, head_name: str = names.AUTO) -> Model:
         match = names.match(config, form, shapes, folder, ignored, absent, remedy=UNKNOWN)
         classes = names.class_count(form, shapes, absent)
         head = architecture.head(match.heads, fields, classes, folder / CONFIG)
+        head = scored.of(head) if scored else head
         values = run.gather(match, form, tensors.get, folder)
     left = [name.removeprefix(UNREAD) for name in match.ignored]
     match = match._replace(ignored=[*left, *sorted(unsupported)])
     settings = run.import_settings(f"huggingface {outer.name}", match)
-    embedding = None if head_name == NONE else sentence.read(outer, rules.lower_case)
+    settings |= _of_scores(outer, head, fields, scored)
+    if not scored and (has_setfit or head_name != NONE):
+        settings |= _embedding(outer, rules, config, alone=has_setfit)
     return Model(
         config=config,
         vocab=vocab,
         rules=rules,
         match=match,
         values=values,
-        settings=settings | (embedding.entries() if embedding else {}),
+        settings=settings,
         head=head,
         tokenizer=tokenizer,
         tokens=tokens,
     )
+
+
+def _cross_encoder(
+    folder: Path, fields: dict[str, Any], rules: Rules, config: ModelConfig, head_name: str
+) -> tuple[dict[str, Any], sentence.CrossEncoder | None]:
+    """Return the content of config.json with what sentence-transformers says of a head, and this itself."""
+    scored = None if head_name == NONE else sentence.cross_encoder(folder, fields, rules.lower_case, config)
+    return (scored.fields(fields), scored) if scored else (fields, None)
+
+
+def _of_scores(
+    folder: Path, head: Head | None, fields: dict[str, Any], scored: sentence.CrossEncoder | None
+) -> dict[str, Any]:
+    """Return how pairs are cut, for a run's config.json; say where nothing tells what a number is."""
+    if head and head.regression and fields.get("problem_type") is None:
+        print(f"note: {folder}: its output is taken as a number; CrossEncoder takes the sigmoid of it", file=sys.stderr)
+    return {"inputs": {"length": scored.length, "odd_to_longer": True}} if scored else {}
+
+
+def _embedding(folder: Path, rules: Rules, config: ModelConfig, alone: bool) -> dict[str, Any]:
+    """Return how embeddings are made, for a run's config.json. alone: what is not supported gives the encoder alone."""
+    try:
+        embedding = sentence.read(folder, rules.lower_case, config)
+    except InputError:
+        if not alone:
+            raise
+        return {}
+    return embedding.entries() if embedding else {}
 
 
 def _of_classifiers(shapes: Mapping[str, names.Shape], family: Family) -> set[str]:
@@ -585,6 +618,9 @@ def write_config(model: Model, folder: Path, kind: str, more: dict[str, Any]) ->
         specific |= {"id2label": by_number(labels), "label2id": {label: n for n, label in enumerate(labels)}}
         problem = "regression" if model.head.regression else ours.problem_type
         specific |= {"problem_type": problem} if problem else {}
+        if model.head.regression or ours.several:  # by default CrossEncoder has the sigmoid of one output alone
+            activation = SIGMOID if ours.several else model.head.activation
+            specific["sentence_transformers"] = {sentence.ACTIVATION: sentence.CLASSES[activation]}
     files.write_json(folder / CONFIG, architecture.keys(model.config, family) | specific)
 
 
@@ -593,12 +629,14 @@ def write_tokenizer(model: Model, folder: Path) -> dict[str, int]:
 
     Say so on stderr if it differs from the one of the run.
     """
+    read = model.settings.get("inputs") if "imported" in model.settings else None  # of a CrossEncoder
+    longest = read["length"] if isinstance(read, dict) else model.config.max_position_embeddings
     if model.tokens == "bracketed byte pairs":
-        return modernbert.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
+        return modernbert.write_tokenizer(model.tokenizer, longest, folder)
     if model.tokens == "unigram":
-        return xlm_roberta.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
+        return xlm_roberta.write_tokenizer(model.tokenizer, longest, folder)
     if model.tokenizer:
-        return roberta.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
+        return roberta.write_tokenizer(model.tokenizer, longest, folder)
     run.write_vocab(model, folder)
     rules = model.rules
     if rules.folds:
@@ -609,7 +647,7 @@ def write_tokenizer(model: Model, folder: Path) -> dict[str, int]:
         )
     special = {"additional_special_tokens": list(rules.special)} if rules.special else {}
     segments = ["token_type_ids"] if model.config.type_vocab_size else []
-    settings = settings_of(rules) | {"model_max_length": model.config.max_position_embeddings}
+    settings = settings_of(rules) | {"model_max_length": longest}
     settings |= {"model_input_names": ["input_ids", *segments, "attention_mask"]}
     if rules.longest_word != LONGEST_OF_TRANSFORMERS:  # which the class BertTokenizer of transformers 5 has always
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"

@@ -136,6 +136,8 @@ def read_model(run: Path) -> Model:
     longer = [dataclasses.asdict(change) for change in length.changes(run)]
     settings = labels.settings(run) | ({"longer": longer} if longer else {})
     head = architecture.head(match.heads, settings, names.class_count("ours", shapes), run / "config.json")
+    if head and head.regression and (said := labels.of(settings, run / "config.json")):
+        head = dataclasses.replace(head, activation=said.activation)
     return dataclasses.replace(
         without_weights(run, config, settings, head),
         match=match,

@@ -291,10 +291,12 @@ class Graph:
     def embedding(self, hidden: str, made: Embedding) -> str:
         """Return the embedding of each text [B, D], as `bert.hidden_states` computes it."""
         x = self.over_tokens(hidden, made.pool)
-        if not made.normalize:
-            return x
-        length = self.node("Sqrt", self.node("ReduceSum", self.node("Mul", x, x), self.integers(1)))
-        return self.node("Div", x, self.node("Max", length, self.number(SHORTEST)))
+        if made.normalize:
+            length = self.node("Sqrt", self.node("ReduceSum", self.node("Mul", x, x), self.integers(1)))
+            x = self.node("Div", x, self.node("Max", length, self.number(SHORTEST)))
+        if (width := made.width(self.config.hidden_size)) < self.config.hidden_size:
+            x = self.node("Slice", x, *(self.integers(number) for number in (0, width, 1)))
+        return x
 
     def outputs(self, made: Embedding | None = None) -> dict[str, str]:
         """Return the outputs by their names. made: how an embedding is made of the states of an encoder alone."""
@@ -337,7 +339,8 @@ def build(
     graph = Graph(config, weights, head, compute, opset)
     width = len(weights[f"{head}/bias"]) if head else config.hidden_size
     names = graph.outputs(made)
-    return _model(graph, names, {name: shape_of(name, head, width) for name in names})
+    widths = {SENTENCE: made.width(width)} if made else {}
+    return _model(graph, names, {name: shape_of(name, head, widths.get(name, width)) for name in names})
 
 
 def build_states(config: ModelConfig, weights: Mapping[str, np.ndarray], layers: Sequence[int], read: bool) -> Any:

@@ -254,6 +254,7 @@ def description(exported: Exported, compute: str) -> dict[str, Any]:
         "head": exported.kind,
         "labels": list(head.labels) if head else [],
         "regression": bool(head and head.regression),
+        "activation": head.activation if head else "",
         "embedding": dataclasses.asdict(exported.embedding) if exported.embedding else None,
         "thresholds": list(exported.thresholds),
         "longest": exported.config.max_position_embeddings,

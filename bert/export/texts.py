@@ -13,6 +13,7 @@ from bert.export.graph import in_batches, int32, model_input
 from bert.export.tokenizer import GraphTokenizer
 from bert.export.trained import Trained
 from bert.hardware import graphs
+from bert.labels import SIGMOID
 from bert.model.heads import pooled
 from bert.model.inference import inlined
 
@@ -48,7 +49,7 @@ class Reader(tf.Module):
         others = self.in_graph.tokenize(second)
         if self.sizes.first_length:
             count = tf.minimum(count, self.sizes.first_length)
-        count, rest = shares(count, int32(others.row_lengths()), length - 3)
+        count, rest = shares(count, int32(others.row_lengths()), length - 3, self.sizes.odd_to_longer)
         ids = tf.concat([cls, _beginning(tokens, count), sep, _beginning(others, rest), sep], axis=1)
         return Lines(ids, count + 2)
 
@@ -82,12 +83,15 @@ class Reader(tf.Module):
         return in_batches(lines.ids.row_lengths(), [tf.TensorSpec([None, outputs], tf.float32)], compute)[0]
 
 
-def shares(first: tf.Tensor, second: tf.Tensor, room: int) -> tuple[tf.Tensor, tf.Tensor]:
+def shares(first: tf.Tensor, second: tf.Tensor, room: int, odd_to_longer: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
     """Return how many tokens of each text are kept [N], so that both together have at most `room`.
 
-    Tokens are taken from the longer text; from the second one if they are equally long.
+    Tokens are taken from the longer text; from the second one if they are equally long. odd_to_longer: as in
+    tasks.inputs.
     """
-    of_first = tf.minimum(first, tf.maximum(room - second, room - room // 2))
+    half: tf.Tensor | int = room - room // 2
+    half = tf.where(first <= second, room // 2, half) if odd_to_longer else half
+    of_first = tf.minimum(first, tf.maximum(room - second, half))
     return of_first, tf.minimum(second, room - of_first)
 
 
@@ -131,7 +135,8 @@ class Classifying(Reader):
         """Return what the logits of texts [B, C] mean."""
         assert self.head is not None
         if self.head.regression:
-            return {"value": logits[:, 0]}
+            number = logits[:, 0]
+            return {"value": tf.sigmoid(number) if self.head.activation == SIGMOID else number}
         probabilities = tf.nn.softmax(logits)
         best = tf.argmax(probabilities, axis=1)
         return {
@@ -184,7 +189,9 @@ class Encoding(Reader):
         self.served = {"serving_default": graphs.function(self._answer, [tf.TensorSpec([None], tf.string, "text")])}
 
     def _answer(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        lines, width, made = self.lines(text), self.encoder.width, self.made
+        made, width = self.made, self.encoder.width
+        before = made.prompt() if made else ""
+        lines = self.lines(before + text if before else text)
 
         def compute(rows: tf.Tensor) -> list[tf.Tensor]:
             states, mask = self.states(*(tf.gather(x, rows) for x in lines))
@@ -195,5 +202,6 @@ class Encoding(Reader):
             return found
 
         names = ["mean", "cls", *(["embedding"] if made else [])]
-        specs = [tf.TensorSpec([None, width], tf.float32)] * len(names)
+        widths = [width, width, *([made.width(width)] if made else [])]
+        specs = [tf.TensorSpec([None, numbers], tf.float32) for numbers in widths]
         return dict(zip(names, in_batches(lines.ids.row_lengths(), specs, compute), strict=True))

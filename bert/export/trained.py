@@ -33,6 +33,8 @@ class Sizes:
     """tokens between the starts of two windows of a text or a sentence that is too long"""
     windows: Literal["first", "mean", "max"] = "first"
     """of texts that are too long: first cuts them; mean and max are of the logits of all windows"""
+    odd_to_longer: bool = False
+    """whether the longer text of a pair keeps the odd token, as in an import from sentence-transformers"""
 
     def __post_init__(self) -> None:
         if self.length < 5 or self.first_length < 0 or self.stride < 1:  # a pair has three special tokens

@@ -20,6 +20,7 @@ from bert import resumable
 from bert.core import files, manifest, outputs
 from bert.core.errors import InputError, IntegrityError
 from bert.core.manifest import Manifest
+from bert.embedding import DOCUMENT
 from bert.hidden_states import Reader
 from bert.retrieval import passages
 from bert.retrieval.contents import as_array, first_rows, hashed
@@ -59,7 +60,8 @@ class Builder:
         Raise InputError if `output` is something else, or an index with other vectors; IntegrityError if it is damaged.
         """
         self.texts, self.output, self.reader, self.vectors, self.sizes = texts, output, reader, vectors, sizes
-        self.cutter = Cutter(reader.tokenizer, sizes.length, sizes.stride)
+        before = reader.says.prompt(DOCUMENT)
+        self.cutter = Cutter(reader.tokenizer, sizes.length, sizes.stride, before)
         self.earlier = self._earlier()
         self.counts = Counts(0, 0, 0, 0, 0)
 
@@ -95,8 +97,8 @@ class Builder:
         first = first_rows(np.concatenate([before, found]))[len(before) :]  # among the passages of both indexes
         is_kept = first < len(before)
         is_new = first == np.arange(len(before), len(before) + len(found))  # the first passage of its content
-        width = self.reader.run.config.hidden_size
-        made = np.lib.format.open_memmap(folder / VECTORS, "w+", self.vectors.dtype, (len(found), width))
+        shape = (len(found), self.reader.width)
+        made = np.lib.format.open_memmap(folder / VECTORS, "w+", self.vectors.dtype, shape)
         if self.earlier is not None:
             _copy(self.earlier.vectors, first[is_kept], made, np.flatnonzero(is_kept))
         encoded = np.flatnonzero(is_new)
@@ -141,7 +143,7 @@ class Builder:
                     line = stream.read(int(offsets[row + 1] - offsets[row]))
                     yield self.cutter.embedded(Passage(**json.loads(line)))
 
-            for row, encoded in zip(rows, self.reader.encode_all(texts()), strict=True):
+            for row, encoded in zip(rows, self.reader.encode_all(texts(), DOCUMENT), strict=True):
                 made[row] = self.vectors.made(encoded.features[0])
                 if not np.isfinite(made[row]).all():
                     raise IntegrityError("a feature is beyond float16; give --dtype float32, or --score cosine")

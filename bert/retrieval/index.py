@@ -18,12 +18,12 @@ import numpy as np
 from bert.core import checked_json, manifest
 from bert.core.errors import InputError, IntegrityError
 from bert.core.manifest import Manifest
-from bert.embedding import Pool
+from bert.embedding import Pool, Similarity
 from bert.retrieval import nearest
 from bert.retrieval.passages import Passage
 from bert.runs import Run
 
-Score = Literal["cosine", "dot"]
+Score = Similarity
 Numbers = Literal["float32", "float16"]
 Products = Literal["float32", "bfloat16", "float16", "8 bits and float32", "8 bits and bfloat16"]
 
@@ -45,7 +45,7 @@ class Vectors:
 
     def made(self, features: np.ndarray) -> np.ndarray:
         """Return features [..., D] as they are compared: for the cosine, scaled to length 1."""
-        return features if self.score == "dot" else nearest.unit_length(features)
+        return nearest.unit_length(features) if self.score == "cosine" else features
 
     def difference(self, other: "Vectors") -> str:
         """Return the names of what differs."""
@@ -63,7 +63,7 @@ class Hit:
     """A passage that was found."""
 
     score: float
-    """cosine, or scalar product, of its vector and that of the query"""
+    """cosine, scalar product, or distance with a minus, of its vector and that of the query"""
     id: str
     """that of its text"""
     title: str
@@ -126,7 +126,7 @@ class Index:
 
     def search(self, features: np.ndarray, top: int) -> list[list[Hit]]:
         """Return the best passages for the features of each query [q, D], best first."""
-        scores, rows = nearest.top(self.vectors, self.made.made(features), top)
+        scores, rows = nearest.top(self.vectors, self.made.made(features), top, self.made.score)
         return [
             [hit(self.passage(row), score) for row, score in zip(*pair, strict=True)]
             for pair in zip(rows.tolist(), scores.tolist(), strict=True)

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bert.core import files
-from bert.core.errors import InputError
+from bert.core.errors import InputError, UsageError
 from bert.retrieval.contents import Distinct
 from bert.text.tokenization import Tokenizer
 from bert.text.windows import cut
@@ -125,12 +125,18 @@ def _text(fields: Mapping[str, Any], path: Path, number: int) -> Text:
 class Cutter:
     """Divides texts into passages that fit the model."""
 
-    def __init__(self, tokenizer: Tokenizer, length: int, stride: int | None = None) -> None:
+    def __init__(self, tokenizer: Tokenizer, length: int, stride: int | None = None, before: str = "") -> None:
         """length: tokens of a passage, with its title, [CLS] and [SEP]; at least `FEWEST`.
 
         stride: tokens from the beginning of a passage to that of the next one; None: three quarters of a passage.
+        before: the prompt that the model reads before each passage. Raise UsageError if it leaves too few tokens.
         """
-        self.tokenizer, self.length, self.stride = tokenizer, length, stride
+        prompt = len(tokenizer.encode([before])[0])
+        self.tokenizer, self.length, self.stride = tokenizer, length - prompt, stride
+        if prompt and self.length < FEWEST:
+            raise UsageError(
+                f"--length {length}: the model's prompt has {prompt} tokens; give {prompt + FEWEST} or more"
+            )
         self._short = functools.lru_cache(maxsize=4096)(self._cut_title)
 
     def cut(self, texts: Iterable[Text]) -> Iterator[Passage]:

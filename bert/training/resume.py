@@ -180,9 +180,13 @@ def _head_of_other_classes(run: Path, entries: Mapping[str, Any]) -> str | None:
     ours, theirs = labels.of(entries, run), labels.of(_settings(run), run / "config.json")
     if ours is None or theirs is None or ours.kind != theirs.kind or not heads.KINDS[ours.kind].has_classes:
         return None
-    if ours == theirs or (ours.regression and theirs.regression):
+    numbers = ours.regression and theirs.regression and ours.activation == theirs.activation
+    if ours == theirs or numbers:
         return None
-    meant = [f"classes {head.listed()}" if not head.regression else "a number" for head in (theirs, ours)]
+    of_logit = {
+        head: f"the {head.activation} of a number" if head.activation else "a number" for head in (theirs, ours)
+    }
+    meant = [f"classes {head.listed()}" if not head.regression else of_logit[head] for head in (theirs, ours)]
     print(f"note: {run}: {ours.kind} has {meant[0]}, not {meant[1]}; initialised randomly", file=sys.stderr)
     return ours.kind
 

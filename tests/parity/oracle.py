@@ -14,6 +14,8 @@ gpt2(folder, seed, sizes)               a GPT2LMHeadModel with random weights, s
 continued(folder, prompts, count)       greedy continuations of prompts, each alone
 stream(folder, ids, window, stride)     the loss of each token but the first, in overlapping windows
 embedded(folder, texts, outputs.npy)    embeddings by sentence-transformers
+asked(folder, texts, outputs.npz)       the same, also of queries and documents, and the likeness of each two
+predicted(folder, pairs)                scores of pairs by its CrossEncoder
 denoised(folder, batch, outputs.npz)    loss and gradients of its TSDAE, and the weights it adds
 retrieved(queries, documents, found)    its scores of retrieval, for the numbers of the documents that each query has
 similar(pairs, scores)                  its scores of pairs of embeddings
@@ -267,6 +269,24 @@ def embedded(folder: str, texts: list[str], outputs: str) -> int:
     return int(model.max_seq_length)
 
 
+def asked(folder: str, texts: list[str], outputs: str) -> None:
+    """Embeddings as a user gets them of texts, queries and documents, and how alike queries and documents are."""
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(folder, device="cpu")
+    queries, documents = model.encode_query(texts), model.encode_document(texts)
+    likeness = model.similarity(queries, documents).numpy()
+    found = {"embedded": model.encode(texts), "embeddedquery": queries, "embeddeddocument": documents}
+    np.savez(outputs, likeness=likeness, **found)
+
+
+def predicted(folder: str, pairs: list[list[str]]) -> Any:
+    """As a user gets them."""
+    from sentence_transformers import CrossEncoder
+
+    return CrossEncoder(folder, device="cpu").predict(pairs).tolist()
+
+
 def denoised(folder: str, batch: dict[str, list[list[list[int]]]], outputs: str) -> float:
     """DenoisingAutoEncoderLoss of rows [2, B, T]: texts without some words, and the texts. No dropout."""
     from sentence_transformers import SentenceTransformer
@@ -398,7 +418,7 @@ def layers(student: str, teacher: str, settings: dict[str, Any], inputs: str, ou
 
 if __name__ == "__main__":
     functions: tuple[Any, ...] = (run, make, saved, tokens, pair, tagged, classes, minilm, gpt2, continued)
-    functions += (stream, pseudo, embedded, denoised, retrieved, similar, detected, neobert)
+    functions += (stream, pseudo, embedded, asked, predicted, denoised, retrieved, similar, detected, neobert)
     functions += (adapted, with_adapter, stable_steps, layers)
     jobs: dict[str, Any] = {function.__name__: function for function in functions}
     json.dump([jobs[name](*arguments) for name, *arguments in json.load(sys.stdin)], sys.stdout)

@@ -2,13 +2,15 @@
 
 import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import encode
+import bert
+from bert import encode, search
 from bert.convert import __main__ as convert
 from bert.model.denoising import DenoisingModel
 from bert.model.dropout import DropoutRng
@@ -19,6 +21,9 @@ from bert.training import checkpoint
 from tasks import retrieval
 from tasks.examples import Skipped
 from tasks.similarity import ScoredPairs
+from tests.bert.convert.test_cross_encoder import a_folder as of_pairs
+from tests.bert.convert.test_cross_encoder import come_in
+from tests.bert.convert.test_sentence import a_folder
 from tests.parity.test_transformers import oracle
 from tests.tasks.test_embedding import trained
 
@@ -39,6 +44,53 @@ def test_a_trained_run_gives_the_same_vectors_there(
     found, theirs = np.load(ours)["features"][:, 0], np.load(tmp_path / "theirs.npy")
     np.testing.assert_allclose(found, theirs, atol=1e-5)
     assert longest == 33
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan"])
+def test_an_import_gives_the_vectors_and_likenesses_of_the_folder(similarity: str, tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    a_folder(folder, "mean", ["Pooling", "Normalize"], max_seq_length=None)
+    for name in ("sentence_bert_config.json", "tokenizer_config.json"):
+        said = {"model_max_length": 13, "do_lower_case": True} if name.startswith("tokenizer") else {}
+        (folder / name).write_text(json.dumps(said))
+    prompts = {"query": "the river ! ", "document": "unable", "other": "a b "}
+    asked = {"prompts": prompts, "default_prompt_name": "other", "truncate_dim": 7, "similarity_fn_name": similarity}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(asked))
+    convert.main(["import", "huggingface", str(folder), str(tmp_path / "run")])
+    convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "back")])
+    texts = ["river river flow", "a b ! the " * 9, "flow"]
+    places = [tmp_path / "theirs.npz", tmp_path / "back.npz"]
+    oracle(*(("asked", one, texts, place) for one, place in zip((folder, tmp_path / "back"), places, strict=True)))
+    theirs, back = (np.load(place) for place in places)
+    model = bert.load(tmp_path / "run")
+    ours = {"": model.embed(texts)} | {name: model.embed(texts, prompt=name) for name in ("query", "document")}
+    for name, found in ours.items():
+        np.testing.assert_allclose(found, theirs[f"embedded{name}"], atol=1e-5)
+        np.testing.assert_array_equal(back[f"embedded{name}"], theirs[f"embedded{name}"])
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
+    search.main(["index", str(tmp_path / "texts.txt"), str(tmp_path / "index"), "--model", str(tmp_path / "run")])
+    for number, query in enumerate(texts):
+        likeness = {hit.text: hit.score for hit in model.search(tmp_path / "index", query)}
+        for place in (0, 2):  # the other one is cut into passages
+            assert likeness[texts[place]] == pytest.approx(theirs["likeness"][number, place], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("classes", "activation"), [(1, "activation.Sigmoid"), (1, "linear.Identity"), (1, ""), (3, "activation.Sigmoid")]
+)
+def test_a_cross_encoder_gives_the_scores_of_predict(classes: int, activation: str, tmp_path: Path) -> None:
+    said = {"activation_fn": f"torch.nn.modules.{activation}"} if activation else {}
+    theirs = of_pairs(tmp_path, classes, said, {}, longest=12)
+    pairs = [["river", "the"], ["a b a b a b a", "river flow river flow"], ["a b a", "b " * 13], ["b b " * 9, "a " * 9]]
+    run, back = come_in(theirs), tmp_path / "back"
+    convert.main(["export", "huggingface", str(run), str(back)])
+    model, texts = bert.load(run), [[pair[n] for pair in pairs] for n in (0, 1)]
+    if classes == 1:
+        ours = np.array(model.regress(*texts))
+    else:
+        ours = np.array([[*found.probabilities.values()] for found in model.label(*texts)])
+    for scores in oracle(("predicted", theirs, pairs), ("predicted", back, pairs)):
+        np.testing.assert_allclose(ours, scores, atol=1e-5)
 
 
 def test_tsdae_has_the_same_loss_and_gradients(tmp_path: Path) -> None:
@@ -103,11 +155,15 @@ def test_scores_of_retrieval_and_of_pairs_are_theirs(tmp_path: Path) -> None:
     lines = [f"q{n}\td{number:04d}\t1\n" for n, numbers in enumerate(wanted) for number in numbers]
     (tmp_path / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
     rows_of = {f"q{n}": row for n, row in enumerate(queries)} | {f"d{n}": row for n, row in enumerate(documents)}
-    found = retrieval.Retrieval(tmp_path, "test").scores(lambda texts: np.stack([rows_of[text] for text in texts]))
+
+    def made(texts: Sequence[str], prompt: str | None = None) -> np.ndarray:
+        return np.stack([rows_of[text] for text in texts])
+
+    found = retrieval.Retrieval(tmp_path, "test").scores(made)
     assert found.values == pytest.approx({name: 100 * theirs[name] for name in found.values}, abs=1e-4)
 
     lines = [f"{n}\tsecond {n}\t{score:g}\n" for n, score in enumerate(scores)]
     (tmp_path / "pairs.tsv").write_text("a\tb\tscore\n" + "".join(lines))
     ranked = ScoredPairs([tmp_path / "pairs.tsv"], ("a", "b"), "score", Skipped())
-    mine = ranked.scores(lambda texts: pairs.reshape(-1, 7)).values
+    mine = ranked.scores(lambda texts, prompt=None: pairs.reshape(-1, 7)).values
     assert mine == pytest.approx({name: 100 * value for name, value in of_pairs.items()}, abs=1e-4)

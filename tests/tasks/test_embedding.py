@@ -13,10 +13,11 @@ import tensorflow as tf
 from bert import api, encode, hidden_states
 from bert.convert import __main__ as convert
 from bert.core.errors import InputError, Stopped, UsageError
+from bert.embedding import Embedding
 from bert.export import __main__ as export
 from bert.runs import Run
 from bert.text.vocabulary import SPECIAL
-from tasks import evaluate, predict, train
+from tasks import embedding_training, evaluate, predict, train
 from tasks.embedding import shortened
 from tests.training import ROOT, measured, same_bits, weights
 
@@ -252,3 +253,9 @@ def test_a_score_that_is_no_cosine_is_refused(tmp_path: Path, monkeypatch: pytes
     given = ["--data.train", str(tmp_path / "sts.tsv"), "--data.text", "a", "b", "--data.loss", "cosine"]
     with pytest.raises(InputError, match=r"the score 4\.5 / 1 is no cosine; give --data\.score_scale"):
         train.main(command(tmp_path, "run", *given))
+
+
+def test_what_training_does_not_use_of_an_import_is_named() -> None:
+    before = Embedding(pool="cls", length=9, prompts={"query": "q: ", "x": ""}, dimensions=7, similarity="dot")
+    assert embedding_training._left(before) == "prompt query, dimensions 7, similarity dot"
+    assert embedding_training._left(Embedding(pool="cls", length=9)) == ""

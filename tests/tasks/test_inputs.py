@@ -5,9 +5,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import BertWordPieceTokenizer
 
+from bert.export.texts import shares as graph_shares
 from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import SPECIAL
 from tasks import inputs
@@ -56,6 +59,21 @@ def test_texts_are_cut_token_by_token_from_the_longer_one(lengths: list[tuple[in
     first, second, room = np.array(lengths).T
     kept = inputs.shares(first, second, room)
     assert list(zip(*(part.tolist() for part in kept), strict=True)) == [cut(*row) for row in lengths]
+
+
+def test_the_odd_token_can_be_that_of_the_longer_text_as_in_tokenizers(tokenizer: WordPieceTokenizer) -> None:
+    theirs = BertWordPieceTokenizer(vocab={token: number for number, token in enumerate(tokenizer.vocab)})
+    counts = np.array([(first, second) for first in range(1, 18) for second in range(1, 18)])
+    given = tf.constant(counts, tf.int32)
+    for length in (12, 13):
+        theirs.enable_truncation(length, strategy="longest_first")
+        kept = inputs.shares(counts[:, 0], counts[:, 1], np.full(len(counts), length - 3), odd_to_longer=True)
+        of_graph = graph_shares(given[:, 0], given[:, 1], length - 3, True)
+        for number, (first, second) in enumerate(counts):
+            segments = theirs.encode("ant " * first, "bee " * second).type_ids
+            expected = segments.count(0) - 2, segments.count(1) - 1
+            assert (kept[0][number], kept[1][number]) == expected
+            assert (int(of_graph[0][number]), int(of_graph[1][number])) == expected
 
 
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=7)

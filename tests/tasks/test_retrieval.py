@@ -53,15 +53,16 @@ def a_folder(folder: Path) -> Path:
 
 
 def test_a_folder_of_beir_is_read(tmp_path: Path) -> None:
-    asked: list[str] = []
+    asked: list[tuple[str | None, str]] = []
 
-    def encode(texts: Sequence[str]) -> np.ndarray:
-        asked.extend(texts)
+    def encode(texts: Sequence[str], prompt: str | None = None) -> np.ndarray:
+        asked.extend((prompt, text) for text in texts)
         return np.array([[1.0, "mall" in text or "fruit" in text] for text in texts])
 
     data = Retrieval(a_folder(tmp_path / "beir"), "test")
     found = data.scores(encode).values
-    assert asked == ["small?", "fruit?", "Ants are small.", "Figs"]
+    queries = [("query", "small?"), ("query", "fruit?")]
+    assert asked == [*queries, ("document", "Ants are small."), ("document", "Figs")]
     assert (len(data), data.texts) == (2, 4)
     assert found["accuracy@1"] == 50  # a query is like d1, and so is the other, whose answer is d2
 

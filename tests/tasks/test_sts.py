@@ -1,6 +1,7 @@
 """Scored pairs are read as they are distributed, and test sets are scored as papers do."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +70,7 @@ def test_what_is_malformed_is_named(tmp_path: Path) -> None:
         read(written(tmp_path / "STS.input.a.txt", "x\ty\n"))
 
 
-def encode(texts: list[str]) -> np.ndarray:
+def encode(texts: Sequence[str], prompt: str | None = None) -> np.ndarray:
     """An embedding of each text that its hash gives."""
     return np.stack([np.random.default_rng(list(text.encode())).normal(size=3) for text in texts])
 
@@ -113,7 +114,7 @@ def test_all_pairs_of_a_year_are_one_set_and_the_mean_is_over_sets(
     assert (len(ranked), ranked.texts) == (21 + 42 + 4 + 2, 2 * 69)
     assert ranked.names[0] == "mean"  # compares checkpoints
     assert "the mean is that of 4 sets, without sts12, sts15, sts16; papers have all 7" in capsys.readouterr().err
-    found = ranked.scores(encode).values  # type: ignore[arg-type]
+    found = ranked.scores(encode).values
     assert list(found) == ["sts13", "sts14", "stsb", "sick_r", "mean"]
     assert found["sts13"] == pytest.approx(of_pairs(of_2013))
     assert found["sts14"] == pytest.approx(of_pairs(of_2013[:7] * 6))

@@ -145,6 +145,8 @@ def test_a_head_goes_out_and_comes_in(
     assert (facts["architectures"], facts.get("problem_type")) == ([f"BertFor{architecture}"], problem)
     assert facts.get("id2label", {}) == {str(number): name for number, name in enumerate(names)}
     assert facts.get("label2id", {}) == {name: number for number, name in enumerate(names)}
+    identity = {"activation_fn": "torch.nn.modules.linear.Identity"}  # by default CrossEncoder takes the sigmoid
+    assert facts.get("sentence_transformers") == (identity if head.regression else None)
     stored = load_file(theirs / "model.safetensors")
     assert stored["classifier.weight"].shape == (max(1, len(names)), 20)
     assert any("pooler" in name for name in stored) == (head.kind != "tags")

@@ -100,11 +100,12 @@ def test_another_model_is_not_written(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("pool", "normalize", "opset"),
-    [("mean", True, 20), ("cls", False, 17), ("max", True, 17), ("max", False, 20), ("mean", False, 18)],
+    ("pool", "normalize", "width", "opset"),
+    [("mean", True, 0, 20), ("cls", False, 3, 17), ("max", True, 0, 17), ("max", False, 5, 20), ("mean", False, 0, 18)],
 )
-def test_the_embedding_is_that_of_encode(pool: str, normalize: bool, opset: int, tmp_path: Path) -> None:
-    run = a_run(tmp_path / "run", "nothing", {"embedding": {"pool": pool, "normalize": normalize}})
+def test_the_embedding_is_that_of_encode(pool: str, normalize: bool, width: int, opset: int, tmp_path: Path) -> None:
+    made = Embedding(pool=pool, normalize=normalize, dimensions=width or None)
+    run = a_run(tmp_path / "run", "nothing", made.entries())
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
     encode.main(["--model", str(run), "--input", str(tmp_path / "texts.txt"), "--output", str(tmp_path / "x.npz")])
     ours = np.load(tmp_path / "x.npz")["features"][:, 0]
@@ -119,12 +120,11 @@ def test_the_embedding_is_that_of_encode(pool: str, normalize: bool, opset: int,
     for theirs in found:
         np.testing.assert_allclose(theirs["sentence_embedding"], ours, rtol=0, atol=1e-5)
         assert np.abs(np.linalg.norm(theirs["sentence_embedding"], axis=1) - 1).max() < (1e-5 if normalize else 99)
-    assert ours.shape == (len(TEXTS), CONFIG.hidden_size) and ours.std(axis=0).min() > 1e-3
+    assert ours.shape == (len(TEXTS), width or CONFIG.hidden_size) and ours.std(axis=0).min() > 1e-3
     described = json.loads((served / "model.json").read_text())
-    assert described["outputs"]["sentence_embedding"] == ["batch", CONFIG.hidden_size]
+    assert described["outputs"]["sentence_embedding"] == ["batch", width or CONFIG.hidden_size]
     assert described["embedding"]["pool"] == pool
-    made = Embedding(pool=pool, normalize=normalize, length=CONFIG.max_position_embeddings)
-    assert [sentence.read(folder, lower_case=True) for folder in (onnx, served)] == [made, made]
+    assert [sentence.read(folder, True, CONFIG) for folder in (onnx, served)] == [made, made]
 
 
 def labelled(path: Path, count: int = 90) -> list[tuple[str, str]]:

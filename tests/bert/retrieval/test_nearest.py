@@ -5,6 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from bert.embedding import Similarity
 from bert.retrieval import nearest
 
 
@@ -27,6 +28,23 @@ def test_the_nearest_are_those_of_a_full_sort(
     scores, rows = nearest.top(data, asked, count)
     np.testing.assert_array_equal(rows, order)
     np.testing.assert_array_equal(scores, np.take_along_axis(products, order, axis=1))
+
+
+@pytest.mark.parametrize(("score", "power"), [("euclidean", 2), ("manhattan", 1)])
+def test_the_smallest_distances_are_those_of_a_full_sort(
+    score: Similarity, power: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nearest, "ROWS", 29)
+    monkeypatch.setattr(nearest, "AT_ONCE", 13)
+    random = np.random.default_rng(power)
+    data, asked = random.normal(size=(97, 11)).astype(np.float32), random.normal(size=(5, 11)).astype(np.float32)
+    data[3], data[80] = asked[1], asked[1] + 1e-4  # nearer than what rounding leaves of a difference of squares
+    differences = np.abs(asked.astype(np.float64)[:, None] - data)
+    distances = (differences**power).sum(axis=2) ** (1 / power)
+    order = np.argsort(distances, axis=1)[:, :7]
+    scores, rows = nearest.top(data, asked, 7, score)
+    np.testing.assert_array_equal(rows, order)
+    np.testing.assert_allclose(scores, -np.take_along_axis(distances, order, axis=1), rtol=1e-5)
 
 
 def test_no_query_has_no_result() -> None:
