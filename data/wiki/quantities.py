@@ -206,18 +206,26 @@ def quantity(wiki: Wiki, arguments: Arguments) -> str:
     values = positional(arguments)
     if not values or not values[0]:
         raise Refused("")
+    if "+" in arguments or "-" in arguments:
+        raise Refused("")
     first, *units = values
     text = formatted(first, wiki)
+    if error := arguments.get("\xb1"):
+        text += f" \xb1 {formatted(error, wiki)}"
     if power := arguments.get("e", ""):
         if not re.fullmatch(r"[-+\u2212]?\d+", power):
             raise Refused(power)
-        text += f"\u00d710^{power}"
+        text = f"{f'({text})' if error else text}\u00d710^{power}"
+    ranges = wiki.lists.get("range", {})
+    while len(units) > 1 and (word := _range(units[0], ranges)) and _is_number(units[1]):
+        text += word + formatted(units[1], wiki)
+        units = units[2:]
     codes: list[str] = []
     for one in filter(None, units):
-        if re.fullmatch(r"[-+\u2212]?\d+", one):
-            if not codes:
-                raise Refused(one)
-            codes[-1] += {"2": "\u00b2", "3": "\u00b3"}.get(one, f"^{one}")
+        if re.fullmatch(r"[-+\u2212]?\d", one) and codes:
+            codes[-1] += {"2": "\xb2", "3": "\xb3"}.get(one, f"^{one}")
+        elif _is_number(one) or one in ranges:
+            raise Refused(one)
         else:
             codes.append(wiki.lists.get("unit", {}).get(one, one))
     return " ".join([text, *codes])

@@ -38,7 +38,7 @@ from data.wiki.quantities import Refused, Wiki
 
 Arguments = Mapping[str, str]
 SEPARATOR = re.compile(r"\|(?![^\[\]]*\]\])")  # between arguments, not within a link
-NAMED = re.compile(r"\s*[\w' -]{1,30}=")
+NAMED = re.compile(r"\s*[\w'+\u00b1\u2212 -]{1,30}=")
 MAX_SHOWN = 10_000  # characters of a template that shows its arguments
 MAX_TABLE = 10_000_000  # bytes of a table of the user
 DIGITS = re.compile(r"\d+")
@@ -64,7 +64,10 @@ OPENING = "([{\u00ab\u201c\u2018\u201e\u201a\uff08\u300c\u300e\u3010\u300a\u3008
 ENDS = ".!?\u2026\u3002\uff01\uff1f\u061f\u06d4\u0964"
 QUOTES = "\"')]\u2019\u201d\xbb\u203a\u300d\u300f\uff09"
 ELISION = re.compile("[^\\W\\d_]['\u2019]\\Z")  # of l'eau, and no end of italics
-UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+PARTICLES = "\u306f\u304c\u3092\u306b\u3067\u3082"  # of Japanese: what is before them is a noun
+UNSPACED = re.compile(
+    "[\u3001\u30fb\uff0c\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+)
 
 
 def hole(name: str) -> str:
@@ -96,6 +99,8 @@ def is_hole(before: str, after: str) -> bool:
         return start.islower() or start in ",\u060c\u3001" or (start.isalpha() and start.upper() == start.lower())
     if max(before.rfind("("), before.rfind("\uff08")) > max(before.rfind(")"), before.rfind("\uff09")):
         return start.isalnum() or last in "$\xa3\u20ac"
+    if start and start in PARTICLES:
+        return True
     if last.isspace():
         return before.rstrip(QUOTES)[-1:] not in ENDS or start.islower()
     if last.isalnum() and first.isalnum():
@@ -159,21 +164,26 @@ class Table:
     """What the templates of a wiki show."""
 
     def __init__(self, rows: Sequence[Row], languages: Sequence[str], own: Sequence[Row] = ()) -> None:
-        """Take the rows for the languages of a wiki, then those of all wikis, then those of one other wiki.
+        """Take the rows for the languages of a wiki, then those of all wikis; those of `own` before the others.
 
-        An article that was translated often has templates of the wiki that it comes from. Rows of `own` go first.
+        A name with other letters than a to z is that of the same template in any wiki: one whose language is not known,
+        or one with translated articles. Names such as "page" are not.
         """
         self._languages = tuple(languages) or ("en",)
         self._lists: dict[str, dict[str, Row]] = {}  # by kind and language
         ranked: dict[str, tuple[int, Row | None]] = {}
         for is_own, row in [*((False, row) for row in rows), *((True, row) for row in own)]:
-            rank = self._rank(row) - (is_own and 1_000)
+            rank = self._rank(row)
+            is_other = rank > len(self._languages)
+            rank -= 1_000 if is_own else 0
             for name in row.names:
                 if name.startswith(":"):
                     self._lists.setdefault(name[1:], {}).update(dict.fromkeys(row.languages, row))
                     continue
+                if is_other and name.isascii():
+                    continue
                 before, other = ranked.get(name, (rank + 1, None))
-                if rank < before or (rank == before and rank <= len(self._languages)):
+                if rank < before or (rank == before and not is_other):
                     ranked[name] = rank, row
                 elif rank == before and other and other.text != row.text:
                     ranked[name] = rank, None  # two other wikis have different templates of this name
@@ -392,11 +402,14 @@ def _none(names: tuple[str, ...], arguments: Arguments) -> str:
 
 
 def _listed(value: str, values: Mapping[str, str]) -> str:
-    """Return the value of a list for a key or a number; words that are no keys are shown as they are."""
+    """Return the value of a list for a key or a number. A word, such as the name of a month, is one of a numbered list.
+
+    Raise Refused for others.
+    """
     key = value.lstrip("0") if value.isdecimal() else value
     if (found := values.get(key)) is not None:
         return found
-    if any(character.isdecimal() for character in value):
+    if "1" not in values or any(character.isdecimal() for character in value):
         raise Refused(value)
     return value
 

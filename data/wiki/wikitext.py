@@ -219,12 +219,9 @@ def _in_place(shown: str, out: list[str], text: str, end: int) -> str:
     """
     if shown == templates.NOTE:
         return " " if out and out[-1][-1].isalnum() and text[end : end + 1].isalnum() else ""
-    first = shown[0]
-    if first.isdigit() and out and out[-1][-1].isdigit():
+    if shown[0].isdigit() and out and out[-1][-1].isdigit():
         return f" {shown}"
-    if first == "'" and shown[1:2] != "'":
-        shown = f"{MARKER}{shown}"
-    return f"{shown}{MARKER}" if shown[-1] == "'" and shown[-2:-1] != "'" else shown
+    return f"{MARKER}{shown}{MARKER}" if shown == "'" else shown
 
 
 def _unshown(inner: str, shown: str | None, out: list[str], text: str, end: int) -> str:
