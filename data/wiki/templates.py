@@ -57,7 +57,10 @@ NOTE = "\ufdd1"  # is shown for a template that shows nothing
 HOLE, BASE = "\ufdd0", 0xFDE0
 HOLES = re.compile(f"{HOLE}([\ufde0-\ufdef]*)")
 MAX_NAME = 60  # bytes
-STOP = re.compile(rf"(?:(?P<dotted>\.?)\b(?P<word>\w{{1,40}}))?(?P<mark>[.!?\u2026]+)[{sentences.CLOSING}]*\s+")
+STOP = re.compile(
+    r"(?:(?P<dotted>\.?)\b(?P<word>\w{1,40})|(?<![.!?\u2026]))"
+    rf"(?P<mark>[.!?\u2026]++)[{sentences.CLOSING}]*+\s++"
+)
 BEFORE = 300  # characters of the line before a template, that tell whether it stands in a sentence
 MARKERS = " \t*#:;'\u2063\ufeff"
 OPENING = "([{\u00ab\u201c\u2018\u201e\u201a\uff08\u300c\u300e\u3010\u300a\u3008-\u2013\u2014/"
@@ -209,10 +212,9 @@ class Table:
             found = self._found(key)
             if not found:
                 return None
-            compiled = self._compile(found)
-            if found == key:
-                self._compiled[key] = compiled
-            elif found.endswith(":"):
+            compiled = self._compiled.get(found) or self._compile(found)
+            self._compiled[found] = compiled
+            if found.endswith(":"):
                 name, _, first = name.partition(":")
                 rest = f"{first}{bar}{rest}"
         if compiled.constant is not None:

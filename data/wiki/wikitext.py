@@ -247,6 +247,7 @@ def _line_before(out: list[str]) -> tuple[str, bool]:
         if part == "{{":
             _, bar, value = "".join(reversed(line)).rpartition("|")
             return templates.NAMED.sub("", value, count=1).lstrip() if bar else value.partition(":")[2], True
+        part = part[-templates.BEFORE :]
         newline = part.rfind("\n") + 1
         line.append(part[newline:])
         size += len(part)
