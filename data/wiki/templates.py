@@ -53,10 +53,10 @@ FIELD = re.compile(r'(?P<names>[^:".]+?)(?P<all>\.\.(?:"(?P<between>[^"]*)")?)?(
 ESCAPES = {"s": " ", "n": "\n"}
 NOTE = "\ufdd1"  # is shown for a template that shows nothing
 
-# A hole: this character and the name of the template, two characters a byte. These are no characters of any text.
-HOLE, BASE = "\ufdd0", 0xFDE0
-HOLES = re.compile(f"{HOLE}([\ufde0-\ufdef]*)")
-MAX_NAME = 60  # bytes
+# A hole: this character, which is none of any text, and the name of the template in characters of private use.
+HOLE, BASE, LAST = "\ufdd0", 0xF0000, 0xFFFFD
+HOLES = re.compile(f"{HOLE}([{chr(BASE)}-{chr(LAST)}]*)")
+MAX_NAME = 40  # characters
 STOP = re.compile(
     r"(?:(?P<dotted>\.?)\b(?P<word>\w{1,40})|(?<![.!?\u2026]))"
     rf"(?P<mark>[.!?\u2026]++)[{sentences.CLOSING}]*+\s++"
@@ -66,7 +66,10 @@ MARKERS = " \t*#:;'\u2063\ufeff"
 OPENING = "([{\u00ab\u201c\u2018\u201e\u201a\uff08\u300c\u300e\u3010\u300a\u3008-\u2013\u2014/"
 ENDS = ".!?\u2026\u3002\uff01\uff1f\u061f\u06d4\u0964"
 QUOTES = "\"')]\u2019\u201d\xbb\u203a\u300d\u300f\uff09"
-ELISION = re.compile("[^\\W\\d_]['\u2019]\\Z")  # of l'eau, and no end of italics
+# The end of a line where the next word is joined to one before: l'eau, and prefixes in Hebrew and Arabic.
+ELISION = re.compile(
+    "(?:[^\\W\\d_]['\u2019]|(?:\\A|[\\s(])(?:[\u05d0-\u05ea]{1,2}|[\u0628\u0644\u0648\u0643\u0641]{1,2}))\\Z"
+)
 PARTICLES = "\u306f\u304c\u3092\u306b\u3067\u3082"  # of Japanese: what is before them is a noun
 UNSPACED = re.compile(
     "[\u3001\u30fb\uff0c\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
@@ -77,15 +80,13 @@ def hole(name: str) -> str:
     """Return what stands for a template that is not known, until its sentence is dropped."""
     if "#" in name:  # a function of MediaWiki, with its first argument
         name = name.partition(":")[0]
-    encoded = HOLES.sub("", name).strip().lower().encode("utf-8", "replace")[:MAX_NAME]
-    return HOLE + "".join(chr(BASE + (byte >> 4)) + chr(BASE + (byte & 15)) for byte in encoded)
+    name = HOLES.sub("", name).strip().lower()[:MAX_NAME]
+    return HOLE + "".join(chr(min(BASE + ord(character), LAST)) for character in name)
 
 
 def names_of_holes(text: str) -> list[str]:
     """Return the names of the templates whose holes a text has."""
-    digits = ([ord(digit) - BASE for digit in match[1]] for match in HOLES.finditer(text))
-    coded = (bytes(high << 4 | low for high, low in zip(one[::2], one[1::2], strict=False)) for one in digits)
-    return [name.decode("utf-8", "ignore") for name in coded]
+    return ["".join(chr(ord(character) - BASE) for character in match[1]) for match in HOLES.finditer(text)]
 
 
 def is_hole(before: str, after: str) -> bool:
