@@ -43,7 +43,7 @@ MAX_SHOWN = 10_000  # characters of a template that shows its arguments
 MAX_TABLE = 10_000_000  # bytes of a table of the user
 DIGITS = re.compile(r"\d+")
 LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*")
-MARKUP = re.compile("[<>{}_^\ufdd0]|&[a-z]+;")
+MARKUP = re.compile("[<>{}_^\ufdef]|&[a-z]+;")
 LANGUAGE = re.compile(r"[a-z]{2,12}(?:-[a-z]{2,8})*")
 TOKEN = re.compile(
     r"\\(?P<escape>.)|\{(?P<field>[^{}]*)\}|(?P<mark>[\[\]|])|(?P<note>~)|(?P<text>[^\\{}\[\]|~]+)", re.S
@@ -51,10 +51,10 @@ TOKEN = re.compile(
 ESCAPE = re.compile(r"\\(.)")
 FIELD = re.compile(r'(?P<names>[^:".]+?)(?P<all>\.\.(?:"(?P<between>[^"]*)")?)?(?::(?P<filter>[^:]+))?')
 ESCAPES = {"s": " ", "n": "\n"}
-NOTE = "\ufdd1"  # is shown for a template that shows nothing
+NOTE = "\ufdee"  # is shown for a template that shows nothing
 
 # A hole: this character, which is none of any text, and the name of the template in characters of private use.
-HOLE, BASE, LAST = "\ufdd0", 0xF0000, 0xFFFFD
+HOLE, BASE, LAST = "\ufdef", 0xF0000, 0xFFFFD
 HOLES = re.compile(f"{HOLE}([{chr(BASE)}-{chr(LAST)}]*)")
 MAX_NAME = 40  # characters
 STOP = re.compile(
