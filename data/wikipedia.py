@@ -6,13 +6,14 @@
 
 A folder of dump parts (`...-pages-articles-multistream1.xml-p1p41242.bz2`, ...) is read several parts at a time. A
 snapshot of Wikimedia Enterprise (JSON lines with article_body.wikitext, also in .tar.gz) is read as a dump is. The text
-of both is extracted by wikiextractor, which runs as a separate program. Templates are not expanded. The
+of both is extracted by wikiextractor, which runs as a separate program. Templates show the text that the table
+data/wiki/templates.tsv gives; a sentence with another template as one of its words is left out, and counted. The
 remnants of templates ("()", ", ,") and of other markup are removed. Section headings are removed too, as for the
 original BERT. Of a dump's lists, the items that read as sentences stay (--lists).
 
 The manifest counts every page: articles, redirects, pages of other namespaces, pages without text, and rejected pages,
 which are listed with the reason. It counts the characters of the articles, of their text, and of what was left out by
-reason, and the templates that took most.
+reason, the templates that took most, and those for which most sentences were left out, which --lost lists.
 """
 
 import dataclasses
@@ -24,12 +25,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from bert.core import cli, files, outputs
+from bert.core import cli, files, manifest, outputs
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import Range
 from data.pipeline import languages, parts, sources, tasks
 from data.splitting.sentences import SENTENCE_END
-from data.wiki import dump, enterprise, extractor, literals, references, wikitext
+from data.wiki import dump, enterprise, extractor, literals, references, templates, wikitext
 
 # wikiextractor writes a heading as a line with a full stop. Most headings are shorter than this; few paragraphs are. Of
 # a dump they are removed before (data/wiki/wikitext.py).
@@ -52,8 +53,10 @@ HIDDEN = {"H", "T", "D", "N", "-", "+"}  # flags of a language variant that show
 VARIANTS = re.compile(r"-\{([^{}\n]{0,500})\}-")
 OPENING, TITLE = '<doc id="', ' title="'  # of an article in wikiextractor's format without --json
 DEBRIS = ("{{", "}}", "{|", "|}", "[[", "]]")  # a line with these is a table, template, file or category
-CHARACTERS, TEMPLATE = "characters ", "template "  # beginnings of the names of counts
-KEPT_TEMPLATES, MOST_TEMPLATES = 500, 40  # of one task; of all
+CHARACTERS, TEMPLATE, LOST = "characters ", "template ", "lost "  # beginnings of the names of counts
+UNKNOWN = "sentences with unknown templates"
+KEPT_TEMPLATES, MOST_TEMPLATES, MOST_LOST = 500, 40, 300  # of one task; of all
+WIKI = re.compile(r"([a-z]{2,3}(?:[-_][a-z]{2,8}){0,2}|simple)wiki(?![a-z])")  # at the begin of the name of a dump
 DEBRIS_STARTS = ("|", "!", "#if", "#switch", "#expr")
 
 
@@ -66,6 +69,10 @@ class Options(sources.TextOptions):
     folder of them), or folder of wikiextractor output (wiki_00, ...)"""
     lists: wikitext.Lists = "prose"
     """items of a dump's lists: keep all, those that read as sentences (prose), or drop all"""
+    templates: cli.Stored[Path | None] = None
+    """table of templates that goes before data/wiki/templates.tsv and has its form: names, languages, text"""
+    lost: cli.Switch = False
+    """list the templates for which most sentences were left out, with their number, on standard output"""
     page_seconds: Annotated[float, Range(0.001, 1e6)] = 120.0
     """seconds that wikiextractor may spend on one page; after that the page is rejected"""
 
@@ -93,6 +100,8 @@ def clean(title: str, text: str, headings: bool, counts: Counter[str] | None = N
             debris += len(line)
         else:
             lines.append(line if headings else literals.show(line))
+    if templates.HOLE in text:
+        lines = list(_without_holes(lines, Counter() if counts is None else counts))
     if lines and lines[0] == title:
         del lines[0]
     leaves = _is_heading if headings else _is_remnant
@@ -102,6 +111,18 @@ def clean(title: str, text: str, headings: bool, counts: Counter[str] | None = N
             counts["unclosed markup"] += debris
         counts["short lines"] += sum(map(len, lines)) - sum(map(len, kept_lines))
     return "\n".join(kept_lines)
+
+
+def _without_holes(lines: list[str], counts: Counter[str]) -> Iterator[str]:
+    """Yield the lines without the sentences of which a template that is not known was a word. Count them."""
+    for line in lines:
+        kept = line
+        if templates.HOLE in line:
+            kept, names = templates.without_holes(line)
+            counts[UNKNOWN] += len(templates.HOLES.sub("", line)) - len(kept)
+            counts.update(LOST + name for name in names)
+        if kept:
+            yield kept
 
 
 def _variant(match: re.Match[str]) -> str:
@@ -230,6 +251,7 @@ class Settings(NamedTuple):
     lists: wikitext.Lists
     processes: int  # of wikiextractor
     page_seconds: float
+    templates: Path | None
 
 
 class WikipediaStage(sources.SourceStage):
@@ -242,12 +264,21 @@ class WikipediaStage(sources.SourceStage):
         source = Source.at(options.source)
         if not source.is_dump and options.lists == "keep":
             raise UsageError(f"--lists keep: wikiextractor has dropped the lists of {options.source}; give the dump")
+        for flag, given in (("--templates", options.templates), ("--lost", options.lost)):
+            if given and not source.is_dump:
+                raise UsageError(f"{flag}: wikiextractor has dropped the templates of {options.source}; give the dump")
+        if options.templates:
+            templates.load(("en",), options.templates)  # to refuse one that is wrong before the work
         processes = max(1, options.workers // len(source.groups))
-        super().__init__(
-            options,
-            source.groups,
-            Settings(source.is_dump, source.is_snapshot, options.lists, processes, options.page_seconds),
+        settings = Settings(
+            source.is_dump,
+            source.is_snapshot,
+            options.lists,
+            processes,
+            options.page_seconds,
+            options.templates,
         )
+        super().__init__(options, source.groups, settings)
         self.missing, self.is_dump = source.missing, source.is_dump
         if source.is_dump:
             of_files = (lambda path: enterprise.language([path])) if source.is_snapshot else dump.language
@@ -261,18 +292,19 @@ class WikipediaStage(sources.SourceStage):
         if not settings.is_dump:
             return write_articles(task.target, extracted_articles(task.files), headings=True)
         reader = enterprise.Reader(task.files) if settings.is_snapshot else dump.Reader(task.files[0])
-        articles = extractor.extract(reader, settings.processes, settings.page_seconds, settings.lists)
+        table = templates.load(_languages(task.files[0]), settings.templates)
+        articles = extractor.extract(reader, settings.processes, settings.page_seconds, settings.lists, table)
         result = write_articles(task.target, articles, headings=False)
         counts = Counter({**reader.counts, **result.counts})  # "articles" are those with text
         return result._replace(counts=counts, refused=reader.rejected)
 
     def parameters(self) -> dict[str, Any]:
-        without_effect = ["page_seconds", *(() if self.is_dump else ("lists",))]
+        without_effect = ["page_seconds", "lost", *(() if self.is_dump else ("lists",))]
         return tasks.parameters(self.options, without_effect, newer=["language"])
 
     def check(self, result: outputs.StageResult) -> outputs.StageResult:
         source = self.options.source
-        pages, characters, templates = _divided(result.counts)
+        pages, characters, of_templates = _divided(result.counts)
         if not pages["articles"]:
             raise InputError(f"{source}: no article with text in it ({json.dumps(pages)}); give another dump")
         result = dataclasses.replace(result, counts=pages)
@@ -288,30 +320,43 @@ class WikipediaStage(sources.SourceStage):
             "rejected": result.extra["refused"],
             "missing_pages": self.missing,
             "characters": characters,
-            "templates": templates,
+            **of_templates,
         }
         return dataclasses.replace(result, extra=extra)
 
 
-def _divided(counts: dict[str, int]) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-    """Return the counts of pages, those of characters, and the characters of the templates that took most."""
+def _languages(path: Path) -> tuple[str, ...]:
+    """Return the codes of a dump's language: of its name, and of its beginning, often of another in excerpts."""
+    match = WIKI.match(path.name)
+    named = "en" if match and match[1] == "simple" else match[1].replace("_", "-") if match else ""
+    return tuple(dict.fromkeys(filter(None, (named, dump.language(path)))))
+
+
+def _divided(counts: dict[str, int]) -> tuple[dict[str, int], dict[str, int], dict[str, dict[str, int]]]:
+    """Return the counts of pages, those of characters, and those of templates.
+
+    The latter are the characters of the templates that took most, and the times that sentences were left out for one.
+    """
     pages: dict[str, int] = {}
     characters: dict[str, int] = {}
-    templates = Counter[str]()
+    largest, lost = Counter[str](), Counter[str]()
     for name, number in counts.items():
         if name.startswith(CHARACTERS):
             characters[name.removeprefix(CHARACTERS)] = number
         elif name.startswith(TEMPLATE):
-            templates[name.removeprefix(TEMPLATE)] = number
+            largest[name.removeprefix(TEMPLATE)] = number
+        elif name.startswith(LOST):
+            lost[name.removeprefix(LOST)] = number
         else:
             pages[name] = number
-    return pages, characters, dict(templates.most_common(MOST_TEMPLATES))
+    of_templates = {"templates": dict(largest.most_common(MOST_TEMPLATES)), "lost": dict(lost.most_common(MOST_LOST))}
+    return pages, characters, of_templates
 
 
 def write_articles(folder: Path, articles: Iterable[extractor.Article], headings: bool) -> sources.ReadResult:
     """Clean the articles and write those with text as parts into `folder`. headings: as in `clean`."""
     counts = Counter(articles=0, empty=0)
-    characters, templates = Counter[str](), Counter[str]()
+    characters, largest, lost = Counter[str](), Counter[str](), Counter[str]()
     size = 0
     with parts.Writer(folder) as writer:
         for article in articles:
@@ -323,16 +368,19 @@ def write_articles(folder: Path, articles: Iterable[extractor.Article], headings
             counts["articles" if text else "empty"] += 1
             of_article["text"] = len(text)
             for key, number in of_article.items():
-                (templates if key.startswith(TEMPLATE) else characters)[key] += number
+                (largest if key.startswith(TEMPLATE) else lost if key.startswith(LOST) else characters)[key] += number
     characters["other markup"] = 2 * characters["in"] - characters.total()
     counts.update({CHARACTERS + name: characters[name] for name in ("in", *sorted(set(characters) - {"in"}))})
-    counts.update(dict(templates.most_common(KEPT_TEMPLATES)))
+    counts.update(dict(largest.most_common(KEPT_TEMPLATES)) | dict(lost.most_common(KEPT_TEMPLATES)))
     return sources.ReadResult(counts, writer.records, {}, counts["articles"], size)
 
 
 def main(argv: list[str]) -> None:
     options = tasks.parse(Options, argv, prog="python -m data.wikipedia", description=__doc__)
     tasks.build(WikipediaStage(options), options.output, options)
+    if options.lost and manifest.is_finished(options.output):
+        for name, number in manifest.read(options.output).extra["lost"].items():
+            print(f"{number}\t{name}")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from bert.core.errors import InputError, IntegrityError, UsageError
-from data.wiki import dump, wikitext
+from data.wiki import dump, templates, wikitext
 
 COMMAND = [sys.executable, "-m", "wikiextractor.WikiExtractor"]
 OPTIONS = ["--json", "--no-templates", "--quiet", "--output", "-"]
@@ -73,14 +73,18 @@ def host(url: str) -> str:
 
 
 def extract(
-    reader: dump.Reader, processes: int, page_seconds: float, lists: wikitext.Lists = "prose"
+    reader: dump.Reader,
+    processes: int,
+    page_seconds: float,
+    lists: wikitext.Lists = "prose",
+    table: templates.Table | None = None,
 ) -> Iterator[Article]:
     """Yield the articles of a dump in its order, except those that are recorded as rejected in `reader`.
 
     Raise what `reader` raises, InputError if wikiextractor fails, IntegrityError if it drops an article.
     """
     _check_installed()
-    queue = _Queue(_prepared(reader, lists))
+    queue = _Queue(_prepared(reader, lists, table))
     silent = 0
     while queue.more():
         answered = 0
@@ -109,9 +113,9 @@ class _Page(NamedTuple):
     counts: Counter[str]
 
 
-def _prepared(reader: dump.Reader, lists: wikitext.Lists) -> Iterator[_Page]:
+def _prepared(reader: dump.Reader, lists: wikitext.Lists, table: templates.Table | None) -> Iterator[_Page]:
     for page in reader.pages():
-        yield _Page(page.id, page.title, *wikitext.prepared(page.content, reader.namespaces, lists))
+        yield _Page(page.id, page.title, *wikitext.prepared(page.content, reader.namespaces, lists, table))
 
 
 class _Queue:

@@ -6,12 +6,12 @@ removes the rest of the markup. All searches take time in proportion to the page
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from html import escape
 from typing import Literal, NamedTuple
 
 from data.splitting.sentences import CLOSING, TERMINAL
-from data.wiki import languages, literals, references
+from data.wiki import languages, literals, references, templates
 from data.wiki.literals import MARKER
 
 Lists = Literal["keep", "prose", "drop"]
@@ -42,9 +42,7 @@ BRACES = re.compile(r"\{\{|\}\}")
 # Where tables begin and end; not where a sentence begins, such as "{|0>, |1>} is a basis."
 CUTS = re.compile(rf"^[ \t:]*\{{\|(?![^\n]*[.!?\u2026{TERMINAL}]$)|^[ \t]*\|\}}", re.M)
 ROWS = re.compile(r"[^\n]*(?:\n(?:[ \t]*[|!][^\n]*)?(?=\n|\Z))*")  # of a table without an end
-SEPARATOR = re.compile(r"\|(?![^\[\]]*\]\])")  # between arguments, not within a link
-NAMED = re.compile(r"\s*[\w -]{1,30}=")
-MAX_SHOWN = 10_000  # characters of a template that shows its arguments
+AFTER = re.compile(r"[^\n|]{0,60}")  # characters behind a template, within its line and within a parameter
 POWER = re.compile(r"(?<=\d)<sup>([-+\u2212]*\d+)</sup>")  # 10<sup>6</sup> would become 106
 QUOTES, WITH_BOLD = re.compile("''+"), re.compile("^.*'''.*$", re.M)
 ITALIC = re.compile(r"(?<!')''(?!')([^\n]*?[^\n'])''(?!')(?=([^\W_]|<su[bp]>)?)")
@@ -71,8 +69,11 @@ class Page(NamedTuple):
     counts: Counter[str]  # characters of its text, "in", and of what was taken out, by reason
 
 
-def prepared(content: bytes, namespaces: Collection[str], lists: Lists) -> Page:
-    """Return a page's XML, from <page> to </page>. namespaces: lower-case names of those of the wiki."""
+def prepared(content: bytes, namespaces: Collection[str], lists: Lists, table: templates.Table | None = None) -> Page:
+    """Return a page's XML, from <page> to </page>.
+
+    namespaces: lower-case names of those of the wiki. table: what its templates show; without one, as in English.
+    """
     content = content.replace(b"><", b">\n<")  # wikiextractor reads a tag on each line
     if b"<ns>" not in content.partition(b"<revision>")[0]:
         content = content.replace(b"</title>", b"</title>\n<ns>0</ns>", 1)
@@ -91,7 +92,8 @@ def prepared(content: bytes, namespaces: Collection[str], lists: Lists) -> Page:
     counts = Counter({"in": len(text)})
     if all(first in content for first in literals.FIRST_BYTES):
         text = literals.NONCHARACTER.sub("", text)
-    shown = "\n".join(_paragraphs(_text(text, namespaces, counts), lists, counts))
+    table = table or templates.load(("en",))
+    shown = "\n".join(_paragraphs(_text(text, namespaces, table, counts), lists, counts))
     return Page(content[:begin] + escape(shown, quote=False).encode("utf-8", "replace") + content[end:], counts)
 
 
@@ -107,7 +109,7 @@ def names_of(head: bytes) -> set[str]:
     return NAMESPACES | {name.decode("utf-8", "replace").lower() for key, name in namespaces if key != b"0"}
 
 
-def _text(text: str, namespaces: Collection[str], counts: Counter[str]) -> str:
+def _text(text: str, namespaces: Collection[str], table: templates.Table, counts: Counter[str]) -> str:
     """Return the text without what is no text of the article. Add the characters taken out to `counts`."""
 
     def less(name: str, new: str) -> str:
@@ -123,7 +125,7 @@ def _text(text: str, namespaces: Collection[str], counts: Counter[str]) -> str:
         text = literals.of_tags(text)
     text = literals.of_parameters(text)
     if "{{" in text:
-        text = less("templates", _without_templates(text, counts))
+        text = less("templates", _without_templates(text, table, counts))
     if "{|" in text:
         text = less("tables", "".join(_outside_tables(text)))
     text = less("files and categories", "".join(_outside_files(text, namespaces)))
@@ -191,13 +193,17 @@ def _gap(text: str, begin: int, end: int) -> str:
     return " " if text[begin - 1 : begin].isalnum() and text[end : end + 1].isalnum() else ""
 
 
-def _without_templates(text: str, counts: Counter[str]) -> str:
-    """Return the text with what templates show, where that is known, in their place. Braces without a pair stay."""
-    out: list[str] = []
+def _without_templates(text: str, table: templates.Table, counts: Counter[str]) -> str:
+    """Return the text with what templates show in their place, and a hole where that is not known in a sentence.
+
+    Braces without a pair stay.
+    """
+    out: list[str] = []  # parts of the text, none empty
     opened: list[int] = []  # places in `out` of the braces that are open
     start = 0
     for braces in BRACES.finditer(text):
-        out.append(text[start : braces.start()])
+        if braces.start() > start:
+            out.append(text[start : braces.start()])
         start = braces.end()
         if braces[0] == "{{":
             opened.append(len(out))
@@ -205,18 +211,61 @@ def _without_templates(text: str, counts: Counter[str]) -> str:
         elif opened:
             begin = opened.pop()
             inner = "".join(out[begin + 1 :])
-            shown = literals.of_template(inner) or _shown(inner)
-            if not shown:
-                shown = (
-                    " " if "".join(out[begin - 1 : begin])[-1:].isalnum() and text[start : start + 1].isalnum() else ""
-                )
-            if not shown.strip() and not opened:
+            del out[begin:]
+            shown = literals.of_template(inner) or table.shown(inner)
+            shown = _in_place(shown, out, text, start) if shown else _unshown(inner, shown, out, text, start)
+            if not opened and (not shown.strip() or shown[0] == templates.HOLE):
                 counts[f"template {inner.partition('|')[0].strip().lower()[:40]}"] += len(inner) + 4
-            out[begin:] = [shown]
+            if shown:
+                out.append(shown)
         else:
             out.append("}}")
     out.append(text[start:])
     return "".join(out)
+
+
+def _in_place(shown: str, out: list[str], text: str, end: int) -> str:
+    """Return what a template shows, so that it stays apart from what is around it: `out`, and the text from `end` on.
+
+    An apostrophe is no part of a mark of italics, and "19" before "1/2" is not "191/2".
+    """
+    if shown == templates.NOTE:
+        return " " if out and out[-1][-1].isalnum() and text[end : end + 1].isalnum() else ""
+    if shown[0].isdigit() and out and out[-1][-1].isdigit():
+        return f" {shown}"
+    return f"{MARKER}{shown}{MARKER}" if shown == "'" else shown
+
+
+def _unshown(inner: str, shown: str | None, out: list[str], text: str, end: int) -> str:
+    """Return what stands for a template that shows nothing, or of which it is not known what it shows."""
+    if shown is not None:
+        return shown
+    if "\n" not in inner:
+        after = AFTER.match(text, end)
+        before, is_inner = _line_before(out)
+        if (is_inner and not before) or templates.is_hole(before, after[0] if after else ""):
+            return templates.hole(inner.partition("|")[0])
+    return _in_place(templates.NOTE, out, text, end)
+
+
+def _line_before(out: list[str]) -> tuple[str, bool]:
+    """Return the last characters of what is before a template in its line, and whether it is in another template.
+
+    Of the latter, only what is in the same parameter.
+    """
+    line: list[str] = []
+    size = 0
+    for part in reversed(out):
+        if part == "{{":
+            _, bar, value = "".join(reversed(line)).rpartition("|")
+            return templates.NAMED.sub("", value, count=1).lstrip() if bar else value.partition(":")[2], True
+        part = part[-templates.BEFORE :]
+        newline = part.rfind("\n") + 1
+        line.append(part[newline:])
+        size += len(part)
+        if newline or size > templates.BEFORE:
+            break
+    return "".join(reversed(line)), False
 
 
 def _outside_tables(text: str) -> Iterator[str]:
@@ -347,119 +396,3 @@ def is_prose(item: str) -> bool:
     shown = SHOWN_LINK.sub(r"\1", item)
     words = len(shown.split())
     return words >= ITEM_WORDS or (words <= 2 and len(shown) >= ITEM_CHARACTERS and not shown.isascii())
-
-
-def _shown(inner: str) -> str:
-    """Return the text of a template: "" for one that is not known to show its arguments."""
-    name, _, rest = inner.partition("|")
-    name = name.strip().replace("_", " ").lower()
-    if name in WITHOUT_ARGUMENTS:
-        return WITHOUT_ARGUMENTS[name]
-    if name.startswith("formatnum:"):
-        return name.partition(":")[2].strip()
-    show = SHOWN.get(name) or next((show for prefix, show in PREFIXES.items() if name.startswith(prefix)), None)
-    if not show or len(inner) > MAX_SHOWN:
-        return ""
-    arguments = SEPARATOR.split(rest)
-    positional = [argument.strip() for argument in arguments if not NAMED.match(argument)]
-    named = dict(_pair(argument) for argument in arguments if NAMED.match(argument))
-    if not positional or not positional[0]:
-        positional = [named[key] for key in ("text", "1", "quote", "2") if key in named]
-    text = show(positional, named)
-    return text + (f"\xd710^{named['e']}" if text and named.get("e") else "")
-
-
-def _pair(argument: str) -> tuple[str, str]:
-    name, _, value = argument.partition("=")
-    return name.strip(), value.strip()
-
-
-Show = Callable[[list[str], dict[str, str]], str]
-
-
-def _argument(number: int) -> Show:
-    return lambda arguments, _: arguments[number] if number < len(arguments) else ""
-
-
-def _around(before: str, after: str = "") -> Show:
-    return lambda arguments, _: before + arguments[0] + after if arguments else ""
-
-
-def _joined(separator: str, most: int = 99) -> Show:
-    return lambda arguments, _: separator.join(arguments[:most])
-
-
-UNITS = {"C": "\xb0C", "F": "\xb0F", "m2": "m\xb2", "km2": "km\xb2", "m3": "m\xb3", "km3": "km\xb3", "sqmi": "sq mi"}
-NUMBER, RANGES = re.compile(r"[-+\d.,/ ]+"), ("to", "and", "-", "\u2013", "by", "x", "or")
-
-
-def _measure(arguments: list[str], _: dict[str, str]) -> str:
-    """Return the first quantity of a conversion: "12 km" of 12|km|mi, "3 to 5 m" of 3|to|5|m|ft."""
-    if len(arguments) < 2 or not NUMBER.fullmatch(arguments[0]):
-        return ""
-    *numbers, unit = arguments[: 4 if len(arguments) > 3 and arguments[1] in RANGES else 2]
-    return " ".join([*numbers, UNITS.get(unit, unit)])
-
-
-def _as_of(arguments: list[str], named: dict[str, str]) -> str:
-    if named.get("alt"):
-        return named["alt"]
-    months = dict(enumerate(MONTHS, 1))
-    date = [months.get(int(a), a) if n == 1 and a.isdecimal() else a for n, a in enumerate(arguments[:3])]
-    return " ".join(["as of" if named.get("lc") else "As of", *reversed(date)])
-
-
-def _fraction(arguments: list[str], _: dict[str, str]) -> str:
-    whole, *parts = arguments if len(arguments) != 1 else ["1", *arguments]
-    return f"{whole} {'/'.join(parts)}" if len(parts) == 2 else "/".join([whole, *parts])
-
-
-def _japanese(arguments: list[str], _: dict[str, str]) -> str:
-    english, *others = arguments[:3] or [""]
-    others = list(filter(None, others))
-    return f"{english} ({', '.join(others)})".strip() if others else english
-
-
-MONTHS = (
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
-)
-_FIRST, _SECOND = _argument(0), _argument(1)
-# What templates show, by name. The name is that of the English Wikipedia or of several wikis.
-SHOWN: dict[str, Show] = {
-    **dict.fromkeys(("nowrap", "nobr", "quote", "cquote", "blockquote", "quotation", "poem quote", "val"), _FIRST),
-    **dict.fromkeys(("small", "smaller", "big", "large", "sc", "smallcaps", "center", "nq", "abbr"), _FIRST),
-    **dict.fromkeys(("vanchor", "visible anchor", "flag", "flagcountry", "flagu", "track gauge", "railgauge"), _FIRST),
-    **dict.fromkeys(("ill", "interlanguage link", "sub", "circled", "not a typo", "proper name"), _FIRST),
-    **dict.fromkeys(("lang", "langx", "tooltip", "rtl-lang", "native name", "resize"), _SECOND),
-    **dict.fromkeys(("transl", "transliteration"), lambda arguments, _: arguments[-1] if arguments else ""),
-    **dict.fromkeys(("convert", "cvt"), _measure),
-    **dict.fromkeys(("chem", "chem2", "linktext", "gaps"), _joined("")),
-    **dict.fromkeys(("unit\xe9", "unidad", "unit\xe0"), _joined(" ", 2)),
-    **dict.fromkeys(("frac", "sfrac", "fraction"), _fraction),
-    **dict.fromkeys(("uss", "hms", "ss", "mv", "rms"), _FIRST),
-    **dict.fromkeys(("circa", "c."), _around("c. ")),
-    "as of": _as_of,
-    "nihongo": _japanese,
-    "angbr": _around("\u27e8", "\u27e9"),
-    "e": _around("\xd710^"),
-    "us$": _around("US$"),
-}
-PREFIXES: dict[str, Show] = {"lang-": _FIRST, "script/": _FIRST}
-WITHOUT_ARGUMENTS = {
-    **dict.fromkeys(("nbsp", "spaces", "space", "nbs", "thinsp", "thin space", "zwsp", "pad"), " "),
-    **dict.fromkeys(("ndash", "endash", "en dash", "nsndns"), "\u2013"),
-    **dict.fromkeys(("snd", "snds", "spaced ndash", "spnd", "spaced en dash", "dash"), " \u2013 "),
-    **dict.fromkeys(("mdash", "mdashb", "em dash", "emdash"), "\u2014"),
-    **{
-        "'s": "'s",
-        "'": f"{MARKER}'{MARKER}",
-        "' \"": "' \"",
-        "\" '": "\" '",
-        '-"': '"',
-        "!": "|",
-        "=": "=",
-        "\\": " / ",
-    },
-    **dict.fromkeys(("\xb7", "dot", "middot", "\u2022", "bull", "bullet"), " \xb7 "),
-}
