@@ -150,8 +150,15 @@ def _encoding(path: Path, options: Options, counts: Counter[str]) -> str:
 
 
 def _counted(text: str, counts: Counter[str], lost: losses.Losses) -> str:
-    """Return a text without control characters. Count them, and the characters that it had."""
+    """Return a text without control characters. Count them, and the characters that it had.
+
+    Half a surrogate pair, as of an emoji that was cut in two, becomes U+FFFD and is counted. Python's json and pandas
+    let it pass, orjson and datasets refuse the file.
+    """
     lost.read(0, len(text))
+    text, halves = sources.without_surrogates(text)
+    if halves:
+        counts[sources.HALF_PAIRS] += halves
     text, removed = sources.without_controls(text)
     if removed:
         counts["control characters removed"] += removed
