@@ -11,7 +11,7 @@ from html import escape
 from typing import Literal, NamedTuple
 
 from data.splitting.sentences import CLOSING, TERMINAL
-from data.wiki import references
+from data.wiki import back_matter, references
 
 Lists = Literal["keep", "prose", "drop"]
 LINK = re.compile(r"\[\[(:?)([^\[\]|{}\n:]{1,80}):([^\[\]|{}\n]{1,255})(?:\|([^\[\]{}\n]*))?\]\]")
@@ -254,14 +254,16 @@ def _linked(link: re.Match[str]) -> str:
 def _paragraphs(text: str, lists: Lists, counts: Counter[str]) -> Iterator[str]:
     """Yield the paragraphs, without headings."""
     section: list[str] = []
+    sections = back_matter.Sections()
     for line in text.split("\n"):
         if line[:1] == "=" and len(line) > 2 and line.rstrip()[-1] == "=":
             counts["headings"] += len(line)
-            yield from _chosen(list(_blocks(section)), lists, counts)
+            yield from _chosen(list(_blocks(section)), lists, counts, sections.are_back_matter)
+            sections.begin(line)
             section = []
         else:
             section.append(line)
-    yield from _chosen(list(_blocks(section)), lists, counts)
+    yield from _chosen(list(_blocks(section)), lists, counts, sections.are_back_matter)
 
 
 class _Block(NamedTuple):
@@ -290,9 +292,11 @@ def _blocks(lines: list[str]) -> Iterator[_Block]:
         yield _Block(" ".join(paragraph))
 
 
-def _chosen(blocks: list[_Block], lists: Lists, counts: Counter[str]) -> Iterator[str]:
+def _chosen(blocks: list[_Block], lists: Lists, counts: Counter[str], is_back_matter: bool) -> Iterator[str]:
     """Yield the texts of paragraphs and of the items that stay. A short line above items that do not stay goes, too."""
-    prose = lists == "prose" and _has_prose([text for text, is_item in blocks if is_item])
+    if is_back_matter and lists != "keep":  # it has no items that are prose, and entries that are marked as paragraphs
+        blocks = [_Block(text, is_item or back_matter.is_citation(text)) for text, is_item in blocks]
+    prose = lists == "prose" and not is_back_matter and _has_prose([text for text, is_item in blocks if is_item])
     lead, without_items = "", False
     for text, is_item in [*blocks, _Block("")]:
         if is_item and not (lists == "keep" or (prose and is_prose(text))):
@@ -314,16 +318,18 @@ def _chosen(blocks: list[_Block], lists: Lists, counts: Counter[str]) -> Iterato
 
 def _has_prose(items: list[str]) -> bool:
     """Return whether the items of a section are no works, links or names, of which a few end as sentences do."""
-    works = sum(not item or bool(WORKS.search(item)) for item in items)
-    return works <= MOST_WORKS * len(items) and sum(map(is_prose, items)) >= LEAST_PROSE * len(items)
+    if sum(map(is_prose, items)) < LEAST_PROSE * len(items):
+        return False
+    works = sum(not item or bool(WORKS.search(item)) or back_matter.is_citation(item) for item in items)
+    return works <= MOST_WORKS * len(items)
 
 
 def is_prose(item: str) -> bool:
     """Return whether an item of a list ends as a sentence does and is longer than a name."""
-    item = re.sub(r"</?[A-Za-z][^<>]*>|''+", "", item).rstrip()
-    if not STATEMENT.search(item) or WORKS.search(item):
+    plain = re.sub(r"</?[A-Za-z][^<>]*>|''+", "", item).rstrip()
+    if not STATEMENT.search(plain) or WORKS.search(plain) or back_matter.is_citation(item):
         return False
-    shown = SHOWN_LINK.sub(r"\1", item)
+    shown = SHOWN_LINK.sub(r"\1", plain)
     words = len(shown.split())
     return words >= ITEM_WORDS or (words <= 2 and len(shown) >= ITEM_CHARACTERS and not shown.isascii())
 
