@@ -63,6 +63,8 @@ CONTINUATIONS = Path(__file__).with_name("continuations.csv")
 GOES_ON = ",.!?;:\u2025\u2026\u2014\u2015\u3001\u30fb\uff0c\uff1a\uff1b\uff5e\u301c"
 # What "word" in the table stands for: an ideograph, katakana, a digit, a letter, or what opens a bracket.
 WORD_BEGIN = "\u3005\u3400-\u9fff\u30a1-\u30fa0-9A-Za-z\uff10-\uff19\u300c\u300e\uff08"
+PARTICLE = re.compile("[\"'\u2019\u201d\u300b\u300d\u300f)\\]]+(?=[\uac00-\ud7a3])")
+WITH_PARTICLE = re.compile(rf"[.?!]{PARTICLE.pattern}")
 CLAUSE_ENDS = ",;:\u2014\u060c\u061b\u3001\uff0c\uff1a\uff1b"
 ALPHANUMERIC = re.compile(r"[^\W_]")  # a letter or a digit
 
@@ -152,11 +154,34 @@ def split(punkt: Splitter, text: str) -> list[str]:
         elif "  " in line or line != line.strip():
             line = " ".join(line.split())
         for paragraph in cut(line, MAX_PARAGRAPH) if len(line) > MAX_PARAGRAPH else (line,):
-            for sentence in chain.from_iterable(map(punkt.sentences, parts(paragraph))):
+            for sentence in _sentences(punkt, paragraph):
                 if len(sentence) > MAX_SENTENCE:
                     result += filter(ALPHANUMERIC.search, cut(sentence, MAX_SENTENCE))
                 elif sentence[0].isalnum() or ALPHANUMERIC.search(sentence):
                     result.append(sentence)
+    return result
+
+
+def _sentences(punkt: Splitter, paragraph: str) -> Iterable[str]:
+    if paragraph.isascii():
+        return punkt.sentences(paragraph)
+    found = chain.from_iterable(map(punkt.sentences, parts(paragraph)))
+    return _rejoined(paragraph, found) if WITH_PARTICLE.search(paragraph) else found
+
+
+def _rejoined(paragraph: str, found: Iterable[str]) -> list[str]:
+    """Return sentences, of which those that begin with a closing mark and a Korean particle are part of the one before.
+
+    A particle follows its quotation without a space. Punkt ends a sentence before the mark.
+    """
+    result, place = list[str](), 0
+    for sentence in found:
+        is_spaced = paragraph[place : place + 1] == " "
+        if result and not is_spaced and PARTICLE.match(sentence):
+            result[-1] += sentence
+        else:
+            result.append(sentence)
+        place += is_spaced + len(sentence)
     return result
 
 
@@ -227,7 +252,7 @@ def _continued() -> re.Pattern[str]:
         return row["word"] + (f"(?!{unwanted})" if unwanted else "") + (f"(?=[{wanted}])" if wanted else "")
 
     with open(CONTINUATIONS, encoding="utf-8", newline="") as stream:
-        return re.compile("|".join([f"[{GOES_ON}{TERMINAL}]", *map(pattern, csv.DictReader(stream))]))
+        return re.compile(" ?(?:" + "|".join([f"[{GOES_ON}{TERMINAL}]", *map(pattern, csv.DictReader(stream))]) + ")")
 
 
 def _pairs(paragraph: str) -> list[tuple[int, int]]:
