@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -224,7 +224,7 @@ def test_deleted_words_are_a_share_and_the_same_each_time() -> None:
 
 
 @pytest.mark.parametrize("loss", ["contrastive", "tsdae"])
-def test_a_text_that_is_read_twice_is_counted_once(tmp_path: Path, loss: str) -> None:
+def test_a_text_that_is_read_twice_is_counted_once(tmp_path: Path, loss: Literal["contrastive", "tsdae"]) -> None:
     files(tmp_path)
     kind = Embedded(TaskData(task="embed", loss=loss, length=5), Labels(regression=True), ("spearman",))
     texts = ["ant runs", "\u200b", "kiwi", "ant bee fig the"]  # 2, 0, 1 and 4 tokens, of which 3 fit
