@@ -5,22 +5,26 @@
 Byte order marks and Windows line ends are removed, and the legal text of Project Gutenberg at the beginning and the end
 of a file and between its works (`data/pipeline/gutenberg.py` has the markers); its characters are counted. Hard-wrapped
 lines are joined, so that each line of the output is one paragraph; characters of Chinese and Japanese without a space
-between. A word that a hyphen divides at the end of a line is put together if the book has it elsewhere; the joined
-words are counted. PG-19 (folders `train`, `validation`, `test` with files `{id}.txt`) can be used as it is.
+between. A word that a hyphen divides at the end of a line is put together if the book, or another one, has it elsewhere
+(`data/pipeline/hyphens.py`); the joined words are counted. PG-19 (folders `train`, `validation`, `test` with files
+`{id}.txt`) can be used as it is.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import re
 import sys
 import unicodedata
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert.core import cli, outputs
 from bert.core.errors import InputError
-from data.pipeline import decoding, gutenberg, losses, parts, sources, tasks
+from bert.core.workspace import Work
+from data.pipeline import decoding, gutenberg, hyphens, losses, parts, sources, tasks
 from data.splitting.sentences import CLOSING, TERMINAL
 
 MAX_BYTES = 64 * 1024 * 1024  # a book is held in memory
@@ -40,11 +44,6 @@ WARNINGS = {
 UNWRAPPED = 200  # characters; hard-wrapped lines are shorter, so a longer line is a whole paragraph
 
 BLANK_LINE = re.compile(r"\n\s*\n")
-# A word that a hyphen, or a soft one, divides at the end of a line; it goes on in lower case.
-DIVIDED = re.compile(
-    r"(?<![^\W\d_])(?<![^\W\d_][-\u2010])([^\W\d_]+(?:[-\u2010][^\W\d_]+)*)([-\u2010\xad])[ \t]*\n[ \t]*([^\W\d_]+)"
-)
-HYPHENATED = re.compile(r"[^\W\d_]+(?:[-\u2010][^\W\d_]+)*")
 LINE_END = re.compile(rf"[.!?:;\u2026{TERMINAL}][{CLOSING}]*$")  # of a line that is a paragraph
 WRAPPED = re.compile(r"(?<=[^\s\x00-\u10ff])[ \t]*\n[ \t]*(?=[^\s\x00-\u10ff])")  # a line end to look at
 HANGUL = re.compile(r"[\u1100-\u11ff\u3130-\u318f\ua960-\ua97f\uac00-\ud7ff\uffa0-\uffdc]")
@@ -59,7 +58,7 @@ class Options(sources.TextOptions):
     encoding: str | None = None
     """their encoding, such as gb18030; none: Unicode, or Western European text in Windows-1252 or Latin-1"""
     join_hyphens: bool = True
-    """put words together that a hyphen divides at the end of a line, if the book has them elsewhere"""
+    """put words together that a hyphen divides at the end of a line, if the book, or another one, has them elsewhere"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,23 +72,35 @@ class Paragraphs(NamedTuple):
     joined_words: int
 
 
-def paragraphs(text: str, join_hyphens: bool = True) -> Paragraphs:
+def paragraphs(text: str, join_hyphens: bool = True, verdicts: Iterator[int] | None = None) -> Paragraphs:
     """Return the paragraphs of a text.
 
     Paragraphs are separated by blank lines. But every line is a paragraph if more than half of the text is in lines
     too long to be hard-wrapped, or if most lines that are followed by another line end a sentence.
+
+    verdicts: as in `hyphens.join`.
     """
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    lines, number = text.split("\n"), 0
-    in_long_lines = sum(len(line) for line in lines if len(line) > UNWRAPPED)
-    if in_long_lines > len(text) / 2 or _ends_sentences(lines):
-        blocks = lines
+    text, number = with_line_feeds(text), 0
+    if not is_wrapped(text):
+        blocks = text.split("\n")
     else:
         if join_hyphens:
-            text, number = _join_hyphens(text)
+            text, number = hyphens.join(text, verdicts)
         text = text if text.isascii() else WRAPPED.sub(_between_lines, text)
         blocks = BLANK_LINE.split(text)
     return Paragraphs([joined for block in blocks if (joined := " ".join(block.split()))], number)
+
+
+def with_line_feeds(text: str) -> str:
+    """Return a text whose lines end with line feeds."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def is_wrapped(text: str) -> bool:
+    """Return whether a text has paragraphs of several lines."""
+    lines = text.split("\n")
+    in_long_lines = sum(len(line) for line in lines if len(line) > UNWRAPPED)
+    return in_long_lines <= len(text) / 2 and not _ends_sentences(lines)
 
 
 def _between_lines(line_end: re.Match[str]) -> str:
@@ -107,37 +118,6 @@ def _is_unspaced(character: str) -> bool:
     return is_wide and unicodedata.category(character)[0] != "S"
 
 
-def _join_hyphens(text: str) -> tuple[str, int]:
-    """Put words together that a hyphen divides at the end of a line. Return the text, and how many hyphens are gone.
-
-    A word must go on in lower case, and occur elsewhere in the text, whatever its case. A word that occurs more often
-    with the hyphen keeps it, without the line end. One that occurs in neither form stays divided, since "pre-" may
-    stand for itself, as in "pre- and post-war". A soft hyphen only ever stands within a word.
-    """
-    forms: Counter[str] = Counter()
-    for before, _, after in DIVIDED.findall(text):
-        forms.update({f"{before}{after}".lower(): 0, f"{before}-{after}".lower(): 0})
-    if not forms:
-        return text, 0
-    for word in HYPHENATED.findall(text):
-        if (form := word.lower().replace("\u2010", "-")) in forms:
-            forms[form] += 1
-    gone = 0
-
-    def joined(match: re.Match[str]) -> str:
-        nonlocal gone
-        before, hyphen, after = match.groups()
-        whole, hyphenated = forms[f"{before}{after}".lower()], forms[f"{before}-{after}".lower()]
-        if hyphen != "\xad" and (not after[0].islower() or not (whole or hyphenated)):
-            return match[0]
-        if hyphen == "\xad" or whole >= hyphenated:
-            gone += 1
-            return before + after
-        return f"{before}{hyphen}{after}"
-
-    return DIVIDED.sub(joined, text), gone
-
-
 def _ends_sentences(lines: list[str]) -> bool:
     inner = ended = 0  # lines followed by another line, and those of them that end a sentence
     for line, following in itertools.pairwise(lines):
@@ -145,6 +125,16 @@ def _ends_sentences(lines: list[str]) -> bool:
             inner += 1
             ended += LINE_END.search(line[-8:].rstrip()) is not None
     return ended > inner / 2
+
+
+def _texts(task: sources.SourceTask) -> Iterator[str]:
+    """Yield the texts of the books of a task whose lines are joined."""
+    options: Options = task.settings.options
+    for path in task.files:
+        with contextlib.suppress(ValueError):  # `read` will refuse it
+            text = with_line_feeds(_trimmed(path, options.encoding).text)
+            if is_wrapped(text):
+                yield text
 
 
 class BooksStage(sources.SourceStage):
@@ -156,10 +146,19 @@ class BooksStage(sources.SourceStage):
     def parameters(self) -> dict[str, Any]:
         return tasks.parameters(self.options, newer=("encoding", "join_hyphens", "language"))
 
+    def tasks(self, work: Work) -> list[sources.SourceTask]:
+        """Settle which words at line ends are one. Return one task for each group of files."""
+        listed = super().tasks(work)
+        options: Any = self.options
+        if not options.join_hyphens:
+            return listed
+        return hyphens.settled(work, self, listed, _texts)
+
     @classmethod
     def read(cls, task: sources.SourceTask) -> sources.ReadResult:
         """Write the books of one group of files. Count them by outcome, and name the refused ones."""
-        options: Options = task.settings
+        options: Options = task.settings.options
+        verdicts = iter(task.settings.verdicts)
         counts: Counter[str] = Counter({"files": 0, "books": 0, "refused": 0, "only legal text": 0, "pieces": 0})
         refused: dict[str, str] = {}
         size, lost = 0, losses.Losses()
@@ -169,7 +168,7 @@ class BooksStage(sources.SourceStage):
                 identifier = sources.document_name(path, options.source)
                 counts["files"] += 1
                 try:
-                    book = read_book(path, options.encoding, options.join_hyphens)
+                    book = read_book(path, options.encoding, options.join_hyphens, verdicts)
                 except ValueError as error:
                     refused[name] = str(error)
                     reason = "only legal text" if isinstance(error, OnlyLegalText) else "refused"
@@ -217,8 +216,18 @@ class Book(NamedTuple):
     warnings: list[str]  # names of counts
 
 
-def read_book(path: Path, known_encoding: str | None = None, join_hyphens: bool = True) -> Book:
-    """Return the book in a file. known_encoding: its encoding. Raise ValueError with the reason if it is not a book."""
+class _Trimmed(NamedTuple):
+    """The text of a file without control characters and legal text."""
+
+    text: str
+    encoding: str
+    characters: int  # in the file
+    controls: int
+    legal: int
+    warnings: list[str]
+
+
+def _trimmed(path: Path, known_encoding: str | None) -> _Trimmed:
     size = path.stat().st_size
     if size > MAX_BYTES:
         raise ValueError(f"{size:,} bytes, more than {MAX_BYTES:,}; make a file of each book, or use data.text")
@@ -227,13 +236,24 @@ def read_book(path: Path, known_encoding: str | None = None, join_hyphens: bool 
         content = stream.read()
     text, removed = sources.without_controls(content)
     trimmed, is_left, is_odd = gutenberg.trim(text)
-    lines, hyphens = paragraphs(trimmed, join_hyphens)
+    warnings = [what for what, is_so in ((LICENCE_LEFT, is_left), (ODD_END, is_odd)) if is_so]
+    return _Trimmed(trimmed, encoding, len(content), removed, len(text) - len(trimmed), warnings)
+
+
+def read_book(
+    path: Path, known_encoding: str | None = None, join_hyphens: bool = True, verdicts: Iterator[int] | None = None
+) -> Book:
+    """Return the book in a file. Raise ValueError with the reason if it is not a book.
+
+    known_encoding: its encoding. verdicts: as in `paragraphs`.
+    """
+    found = _trimmed(path, known_encoding)
+    lines, gone = paragraphs(found.text, join_hyphens, verdicts)
     if joined := "\n".join(lines):
-        white_space = len(trimmed) - len(joined) - hyphens
-        lost = {CONTROLS: removed, LEGAL: len(text) - len(trimmed), WHITE_SPACE: white_space, HYPHENS: hyphens}
-        warnings = [what for what, is_so in ((LICENCE_LEFT, is_left), (ODD_END, is_odd)) if is_so]
-        return Book(joined, encoding, len(content), lost, warnings)
-    if text.strip():
+        white_space = len(found.text) - len(joined) - gone
+        lost = {CONTROLS: found.controls, LEGAL: found.legal, WHITE_SPACE: white_space, HYPHENS: gone}
+        return Book(joined, found.encoding, found.characters, lost, found.warnings)
+    if found.legal or found.text.strip():
         raise OnlyLegalText("nothing but the legal text of Project Gutenberg")
     raise ValueError("empty")
 
@@ -250,7 +270,8 @@ def main(argv: list[str]) -> None:
     books, not_read = sources.divide_files(options.source, is_book)
     if not books:
         raise InputError(f"{options.source}: no .txt file in this folder; give the folder of the books")
-    tasks.build(BooksStage(options, sources.group_files(books), not_read=not_read), options.output, options)
+    stage = BooksStage(options, sources.group_files(books), hyphens.Settings(options), not_read)
+    tasks.build(stage, options.output, options)
 
 
 if __name__ == "__main__":

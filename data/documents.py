@@ -110,15 +110,20 @@ def split_part(task: SplitTask) -> dict[str, Any]:
             size = sum(map(len, split))
             if reason := reason or _drops(split, size, task):
                 counts[reason] += 1
-                lost.drop(reason, 1, len(text))
+                lost.drop(reason, 1, len(text) - gone.total())
+                _drop_lines(gone, lost)
                 continue
             stream.write(parts.encode({"id": document["id"], "sentences": split}))
             counts.update(documents=1, sentences=len(split), characters=size)
             lost.wrote(1, size)
             lost.drop(BETWEEN, 0, len(text) - size - gone.total())
-            for rule, characters in gone.items():
-                lost.drop(rule, 0, characters)
+            _drop_lines(gone, lost)
     return {**counts, "losses": lost.report()}
+
+
+def _drop_lines(gone: Counter[str], lost: losses.Losses) -> None:
+    for rule, characters in gone.items():
+        lost.drop(rule, 0, characters)
 
 
 def _drops(split: list[str], size: int, task: SplitTask) -> str:
@@ -204,7 +209,11 @@ class DocumentsStage(tasks.Stage[SplitTask]):
         counts = dict.fromkeys(("read", "documents", *reasons), 0) | parts.total(results)
         if not counts["documents"]:
             where, least = self.sources[0].path.parent, self.options.minimum_characters
-            raise InputError(f"{where}: no document has a sentence and {least} characters; give more text")
+            remedy = "give other text, or leave --filter out" if self.options.filter else "give more text"
+            raise InputError(
+                f"{where}: no document is left that has a sentence and {least} characters; "
+                f"documents dropped, with their characters: {losses.dropped(lost)}; {remedy}"
+            )
         losses.tell(self.name, lost, CAUSES)
         kept = ("read", "documents", "sentences", "characters")
         dropped = ", ".join(f"{number:,} {key}" for key, number in counts.items() if key not in kept)

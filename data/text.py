@@ -14,6 +14,7 @@ in those of `--text_column`. Each line of a text is a paragraph. A text of more 
 several documents. Files with other names are listed and not read.
 """
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -26,10 +27,11 @@ from typing import Annotated, Any, NamedTuple
 from bert.core import cli, files, outputs
 from bert.core.errors import DamagedFile, InputError, UsageError, UserError
 from bert.core.ranges import Range
+from bert.core.workspace import Work
 from data import books
 from data.layouts import json_text, plain, rows, tables
 from data.layouts.rows import Columns, Row
-from data.pipeline import decoding, losses, parts, sources, tasks
+from data.pipeline import decoding, hyphens, losses, parts, sources, tasks
 
 PLAIN, JSON, SEPARATED = (".txt", ".md"), (".jsonl", ".ndjson", ".json"), {".csv": ",", ".tsv": "\t"}
 COLUMNS = {".parquet": tables.parquet, ".arrow": tables.arrow}
@@ -54,8 +56,8 @@ class Options(sources.TextOptions):
     encoding: str | None = None
     """encoding of .txt, .md, .csv and .tsv, such as gb18030; none: Unicode, or Western European text"""
     join_hyphens: bool = True
-    """put words of .txt and .md together that a hyphen divides at the end of a line, if the file has them elsewhere and
-    is one document"""
+    """put words of .txt and .md together that a hyphen divides at the end of a line, if this file, or another one, has
+    them elsewhere; where a file is one document"""
     skip_bad: Annotated[int, Range(0, 10**9)] = 0
     """leave out at most this many bad rows of each file"""
 
@@ -87,17 +89,23 @@ def kind_of(name: str) -> str:
 
 
 def read_documents(
-    path: Path, identifier: str, options: Options, counts: Counter[str], lost: losses.Losses
+    path: Path,
+    identifier: str,
+    options: Options,
+    counts: Counter[str],
+    lost: losses.Losses,
+    verdicts: Iterator[int] | None = None,
 ) -> Iterator[Document]:
     """Yield the documents of a file. Count its encoding, bad rows, and the control characters removed, in `counts`.
 
     Characters that are read or dropped are counted in `lost`, and bad rows as documents; other documents are not yet.
+    verdicts: as in `books.paragraphs`.
 
     Raise InputError, naming the row, if one too many is bad; ValueError if the file is not text.
     """
     kind = kind_of(path.name)
     if kind in PLAIN:
-        yield from _plain(path, identifier, options, counts, lost)
+        yield from _plain(path, identifier, options, counts, lost, verdicts)
         return
     for text in rows.texts(_rows(path, kind, options, counts), options.columns(), path, options.skip_bad):
         if text is None:
@@ -111,7 +119,12 @@ def read_documents(
 
 
 def _plain(
-    path: Path, identifier: str, options: Options, counts: Counter[str], lost: losses.Losses
+    path: Path,
+    identifier: str,
+    options: Options,
+    counts: Counter[str],
+    lost: losses.Losses,
+    verdicts: Iterator[int] | None,
 ) -> Iterator[Document]:
     encoding = _encoding(path, options, counts)
     if options.document == "file" and plain.has_sentences_on_lines(path, encoding):
@@ -122,12 +135,12 @@ def _plain(
         for number, text in enumerate(plain.documents(stream, options.document, path)):
             clean = _counted(text.text, counts, lost)
             if options.document == "file":
-                lines, hyphens = books.paragraphs(clean, options.join_hyphens)
+                lines, gone = books.paragraphs(clean, options.join_hyphens, verdicts)
                 joined = "\n".join(lines)
-                lost.drop(books.WHITE_SPACE, 0, len(clean) - len(joined) - hyphens)
-                if hyphens:
-                    counts[books.JOINED] += hyphens
-                    lost.drop(books.HYPHENS, 0, hyphens)
+                lost.drop(books.WHITE_SPACE, 0, len(clean) - len(joined) - gone)
+                if gone:
+                    counts[books.JOINED] += gone
+                    lost.drop(books.HYPHENS, 0, gone)
                 yield Document(identifier, number, joined)
             else:
                 count = count if text.number == last else 0
@@ -152,13 +165,34 @@ def _encoding(path: Path, options: Options, counts: Counter[str]) -> str:
 
 
 def _counted(text: str, counts: Counter[str], lost: losses.Losses) -> str:
-    """Return a text without control characters. Count them, and the characters that it had."""
+    """Return a text without control characters. Count them, and the characters that it had.
+
+    Half a surrogate pair, as of an emoji that was cut in two, becomes U+FFFD and is counted. Python's json and pandas
+    let it pass, orjson and datasets refuse the file.
+    """
     lost.read(0, len(text))
+    text, halves = sources.without_surrogates(text)
+    if halves:
+        counts[sources.HALF_PAIRS] += halves
     text, removed = sources.without_controls(text)
     if removed:
         counts["control characters removed"] += removed
         lost.drop(books.CONTROLS, 0, removed)
     return text
+
+
+def _texts(task: sources.SourceTask) -> Iterator[str]:
+    """Yield the texts of a task that are whole files, and whose lines are joined."""
+    options: Options = task.settings.options
+    for path in task.files:
+        if kind_of(path.name) in PLAIN:
+            with contextlib.suppress(ValueError):  # `read` will refuse it
+                encoding = options.encoding or decoding.detect(path)
+                with decoding.open_text(path, encoding, None) as stream:
+                    for piece in plain.documents(stream, "file", path):
+                        text = books.with_line_feeds(sources.without_controls(piece.text)[0])
+                        if books.is_wrapped(text):
+                            yield text
 
 
 class TextStage(sources.SourceStage):
@@ -175,10 +209,20 @@ class TextStage(sources.SourceStage):
         newer = ("document", "text_column", "id_column", "encoding", "join_hyphens", "skip_bad", "language")
         return tasks.parameters(self.options, newer=newer)
 
+    def tasks(self, work: Work) -> list[sources.SourceTask]:
+        """Settle which words at line ends are one. Return one task for each group of files."""
+        listed = super().tasks(work)
+        options: Any = self.options
+        is_plain = any(kind_of(path.name) in PLAIN for group in self.groups for path in group)
+        if options.document != "file" or not options.join_hyphens or not is_plain:
+            return listed
+        return hyphens.settled(work, self, listed, _texts)
+
     @classmethod
     def read(cls, task: sources.SourceTask) -> sources.ReadResult:
         """Write the documents of one group of files. Count them by outcome."""
-        options: Options = task.settings
+        options: Options = task.settings.options
+        verdicts = iter(task.settings.verdicts)
         counts: Counter[str] = Counter(files=0, documents=0, empty=0, refused=0, pieces=0)
         refused: dict[str, str] = {}
         size, lost = 0, losses.Losses()
@@ -189,7 +233,7 @@ class TextStage(sources.SourceStage):
                 before, of_file = counts["documents"], losses.Losses()
                 try:
                     identifier = sources.document_name(path, options.source)
-                    documents = read_documents(path, identifier, options, counts, of_file)
+                    documents = read_documents(path, identifier, options, counts, of_file, verdicts)
                     for record in _records(documents, counts, of_file):
                         size += writer.write(record)
                 except ValueError as error:
@@ -260,7 +304,9 @@ def main(argv: list[str]) -> None:
         archive = "unpack an archive, and " if ARCHIVE.search(options.source.name) else ""
         what = f"{archive}give files named {' '.join(SUFFIXES)}, or a folder of them"
         raise InputError(f"{options.source}: no text; {what}")
-    tasks.build(TextStage(options, sources.group_files(texts), not_read=not_read), options.output, options)
+    tasks.build(
+        TextStage(options, sources.group_files(texts), hyphens.Settings(options), not_read), options.output, options
+    )
 
 
 if __name__ == "__main__":

@@ -361,7 +361,10 @@ def write_articles(folder: Path, articles: Iterable[extractor.Article], headings
     with parts.Writer(folder) as writer:
         for article in articles:
             of_article = Counter(article.counts or {"in": len(article.text)})
-            text = clean(article.title, article.text, headings, of_article)
+            body, halves = sources.without_surrogates(article.text)
+            if halves:
+                counts[sources.HALF_PAIRS] += halves
+            text = clean(article.title, body, headings, of_article)
             name = f"wikipedia:{article.wiki}:{article.id}" if article.wiki else f"wikipedia:{article.id}"
             for number, piece in enumerate(sources.pieces(text) if text else ()):
                 size += writer.write({"id": sources.piece_id(name, number), "text": piece})

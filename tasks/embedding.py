@@ -74,14 +74,23 @@ class Embedded(StoredKind):
 
         A text alone is twice; for TSDAE the first time without the deleted words.
         """
-        texts = [text for example in examples for text in (example.texts * 2)[: self.sequences]]
-        if self.data.loss == "tsdae":
-            texts[::2] = [shortened(text, self.data.deleted) for text in texts[::2]]
-        flat = inputs.pairs(tokenizer, texts, [None] * len(texts), self.data.length, seen=self.seen)
-        arrays = {name: rows.reshape(len(examples), -1, self.data.length) for name, rows in flat.items()}
+        texts = [text for example in examples for text in example.texts]
+        arrays = self._rows(texts, tokenizer, len(examples), self.seen)
+        if len(texts) == len(examples):  # each is read once more, and counted once
+            first = arrays
+            if self.data.loss == "tsdae":
+                first = self._rows([shortened(text, self.data.deleted) for text in texts], tokenizer, len(examples))
+            arrays = {name: np.concatenate([first[name], rows], axis=1) for name, rows in arrays.items()}
         if self.is_scored:
             arrays["label"] = np.array([[self._scaled(example)] for example in examples], np.float32)
         return arrays
+
+    def _rows(
+        self, texts: Sequence[str], tokenizer: Tokenizer, count: int, seen: inputs.Seen | None = None
+    ) -> dict[str, np.ndarray]:
+        """Return the inputs of the texts of `count` examples [count, texts of one, S]."""
+        flat = inputs.pairs(tokenizer, texts, [None] * len(texts), self.data.length, seen=seen)
+        return {name: rows.reshape(count, -1, self.data.length) for name, rows in flat.items()}
 
     def _scaled(self, example: TextGroup) -> float:
         assert example.score is not None, "it has been read"

@@ -7,13 +7,17 @@ import re
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from data.citations import mathml
 from data.pipeline import sources
 from data.wiki import references
 
 # Formulas are in MathML, whose prefix a record need not declare.
 WRAPPED = b'<record xmlns:mml="http://www.w3.org/1998/Math/MathML" xmlns:xlink="http://www.w3.org/1999/xlink">'
 NO_LABELS = ("", "UNLABELLED", "UNASSIGNED")
-POWER = re.compile(r"[-+\u2212]?\d+")
+POWER = re.compile(r"[-+\u2212\u2013]?\d+(?:[.,/\xb7]\d+)*")
+DISPLAYED = ("DispFormula", "disp-formula")  # formulas on a line of their own
+FORMULAS = (*DISPLAYED, "inline-formula", "alternatives")
+SCRIPTS = {"sup": "^", "sub": "_"}
 TRUNCATED = re.compile(r"\s*[(\[]ABSTRACT TRUNCATED(?: AT \d+ WORDS)?[)\]]\.?$")
 
 
@@ -66,13 +70,27 @@ def _marked(element: ElementTree.Element) -> str:
     """Return the text of an element, in which powers can be told from digits, and bold headings from words."""
     text = element.text or ""
     for child in element:
-        inner = _marked(child)
-        if child.tag == "sup" and text[-1:].isdigit() and POWER.fullmatch(inner):
-            inner = f"^{inner}"  # 10<sup>6</sup> would be 106
+        inner, tail = _inner(child, element), child.tail or ""
+        number, is_formula = POWER.fullmatch(inner.strip()), mathml.is_formula(child.tag)
+        if child.tag in SCRIPTS and number and text[-1:].isdigit():
+            inner = f"{SCRIPTS[child.tag]}{inner.strip()}"  # 10<sup>6</sup> would be 106
         elif child.tag == "b" and inner.isupper():
             inner = f" {inner} "
-        text += inner + (child.tail or "")
+        elif is_formula:
+            inner = (" " if mathml.stands_apart(text, inner) else "") + mathml.without_mark(text, inner)
+        ends = (number and child.tag in SCRIPTS) or is_formula
+        text += inner + (" " if ends and mathml.stands_apart(inner, tail) else "") + tail
     return text
+
+
+def _inner(child: ElementTree.Element, around: ElementTree.Element) -> str:
+    """Return the text of an element of marked text. A formula that is there in MathML is not repeated as TeX."""
+    if mathml.is_formula(child.tag):
+        return mathml.shown(child)
+    if child.tag == "tex-math":
+        is_repeated = around.tag in FORMULAS and any(mathml.is_formula(one.tag) for one in around)
+        return "" if is_repeated else mathml.tex(child)
+    return f" {_marked(child)} " if child.tag in DISPLAYED else _marked(child)
 
 
 def _without_brackets(title: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bert.core import files
 from bert.core.errors import InputError
 
 LISTED = 10  # columns in a message
@@ -75,6 +76,8 @@ def _wrong(values: Mapping[str, Any], columns: Columns) -> str | None:
         return missing(columns.id, [*values])
     if isinstance(identifier, bool) or not isinstance(identifier, str | int | None):
         return f"{columns.id or 'id'} is neither a text nor a number"
+    if isinstance(identifier, str) and files.SURROGATE.search(identifier):
+        return f"{columns.id or 'id'} has half a surrogate pair"
     return None
 
 

@@ -54,6 +54,14 @@ def total(reports: Iterable[Report]) -> Report:
     return losses.report()
 
 
+def dropped(report: Report) -> str:
+    """Return what was dropped, by reason, for a line."""
+    documents, characters = report["documents"], report["characters"]
+    reasons = sorted({*documents, *characters} - {IN, OUT})
+    said = [f"{documents.get(one, 0):,} with {characters.get(one, 0):,}: {one}" for one in reasons]
+    return ", ".join(said) or "nothing"
+
+
 def tell(stage: str, report: Report, causes: Mapping[str, str] | None = None) -> None:
     """Print what was read, written and dropped in one line, and each large loss of documents in another.
 
@@ -63,11 +71,9 @@ def tell(stage: str, report: Report, causes: Mapping[str, str] | None = None) ->
     for unit, numbers in report.items():
         other = sum(number for outcome, number in numbers.items() if outcome not in (IN, OUT))
         assert numbers[IN] == numbers[OUT] + other, f"{stage}: {unit} do not add up: {numbers}"
-    reasons = sorted({*documents, *characters} - {IN, OUT})
-    dropped = [f"{documents.get(one, 0):,} with {characters.get(one, 0):,}: {one}" for one in reasons]
     print(
         f"{stage}: {documents[IN]:,} documents with {characters[IN]:,} characters read, "
-        f"{documents[OUT]:,} with {characters[OUT]:,} written; dropped: {', '.join(dropped) or 'nothing'}",
+        f"{documents[OUT]:,} with {characters[OUT]:,} written; dropped: {dropped(report)}",
         file=sys.stderr,
     )
     for reason, cause in (causes or {}).items():

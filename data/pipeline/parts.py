@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
-from bert.core import manifest
+from bert.core import files, manifest
 from bert.core.errors import InputError, IntegrityError
 
 PART_BYTES = 64 * 1024 * 1024
@@ -24,8 +24,12 @@ T = TypeVar("T")
 
 
 def encode(record: dict[str, Any]) -> bytes:
-    """Return the line of a record. A lone surrogate, which JSON can hold and UTF-8 cannot, becomes "?"."""
-    return json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+    """Return the line of a record. A lone surrogate, which JSON can hold and UTF-8 cannot, becomes U+FFFD."""
+    line = json.dumps(record, ensure_ascii=False)
+    try:
+        return line.encode() + b"\n"
+    except UnicodeEncodeError:
+        return files.SURROGATE.sub("\ufffd", line).encode() + b"\n"
 
 
 class Part(NamedTuple):

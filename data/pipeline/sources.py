@@ -23,6 +23,7 @@ from data.pipeline.tasks import Stage, TaskResult
 
 GROUP_BYTES = parts.PART_BYTES  # size of the source files that make one task
 MAX_DOCUMENT = 8_000_000  # characters; a document is held in memory, and the longest novels have five million
+HALF_PAIRS = "half surrogate pairs replaced"  # name of a count
 SHOWN = 5  # names of files or documents in a line
 SENTENCE_ENDS = (". ", "! ", "? ", "\u3002", "\uff01", "\uff1f", "\u0964", "\u061f", "\u06d4")
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]+")  # control characters that are not white space
@@ -226,6 +227,11 @@ def without_controls(text: str) -> tuple[str, int]:
         return text, 0
     clean = CONTROL.sub("", text)
     return clean, len(text) - len(clean)
+
+
+def without_surrogates(text: str) -> tuple[str, int]:
+    """Return a text with U+FFFD for each half of a surrogate pair, which JSON can hold, and the number of halves."""
+    return files.SURROGATE.subn("\ufffd", text)
 
 
 def stream_pieces(stream: IO[str], limit: int = MAX_DOCUMENT) -> Iterator[str]:

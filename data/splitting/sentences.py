@@ -5,6 +5,8 @@ and written here, because NLTK's functions refuse folders outside its own and wr
 run to run.
 """
 
+import csv
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -41,12 +43,28 @@ TERMINAL = (
     "\uaaf0-\uaaf1\uabeb\ufe52\ufe56-\ufe57\uff01\uff0e\uff1f\uff61"
 )
 GREEK = "\u0370-\u03ff\u1f00-\u1fff"  # whose question mark is a semicolon, in the composed form as well
-CLOSING = "\"')\\]\u2019\u201d\xbb\u203a\u300b\u300d\u300f\u3011\u3015\uff02\uff09\uff3d\uff63"
+CLOSING = "\"')\\]\u2019\u201d\xbb\u203a\u3009\u300b\u300d\u300f\u3011\u3015\uff02\uff09\uff3d\uff63"
 DIGITS = "0-9\uff10-\uff19"  # a full-width full stop between two of them is a decimal point
 END = re.compile(
-    rf"(?:(?!(?<=[{DIGITS}])\uff0e[{DIGITS}])[{TERMINAL}][!?.{TERMINAL}]*|(?<=[{GREEK}]);(?= |\Z))[{CLOSING}]*"
+    rf"(?:(?!(?<=[{DIGITS}])\uff0e[{DIGITS}])[{TERMINAL}][!?.{TERMINAL}]*|(?<=[{GREEK}]);(?= |\Z))([{CLOSING}]*)"
 )
 SENTENCE_END = re.compile(rf"[.!?\u2026{TERMINAL}][{CLOSING}]*$")  # at the end of a line, in any script
+# Opening and closing brackets and quotation marks around which, in Chinese and Japanese, a sentence may go on.
+BRACKETS = {
+    **{"\u300c": "\u300d", "\u300e": "\u300f", "\uff62": "\uff63", "\u201c": "\u201d"},  # quotations
+    **{"\uff08": "\uff09", "(": ")", "\u3010": "\u3011", "\u3014": "\u3015"},
+    **{"\u300a": "\u300b", "\u3008": "\u3009"},
+}
+BRACKET = re.compile(f"[{re.escape(''.join(BRACKETS) + ''.join(BRACKETS.values()))}]")
+ASIDES, TITLES = frozenset("\uff08(\u3010\u3014"), frozenset("\u300a\u3008")
+MAX_QUOTATION = 200  # characters; a longer one is divided although the sentence goes on behind it
+# Behind a closing quotation mark a sentence goes on with a comma, with another end, or with one of these words.
+CONTINUATIONS = Path(__file__).with_name("continuations.csv")
+GOES_ON = ",.!?;:\u2025\u2026\u2014\u2015\u3001\u30fb\uff0c\uff1a\uff1b\uff5e\u301c"
+# What "word" in the table stands for: an ideograph, katakana, a digit, a letter, or what opens a bracket.
+WORD_BEGIN = "\u3005\u3400-\u9fff\u30a1-\u30fa0-9A-Za-z\uff10-\uff19\u300c\u300e\uff08"
+PARTICLE = re.compile("[\"'\u2019\u201d\u300b\u300d\u300f)\\]]+(?=[\uac00-\ud7a3])")
+WITH_PARTICLE = re.compile(rf"[.?!]{PARTICLE.pattern}")
 CLAUSE_ENDS = ",;:\u2014\u060c\u061b\u3001\uff0c\uff1a\uff1b"
 ALPHANUMERIC = re.compile(r"[^\W_]")  # a letter or a digit
 
@@ -136,11 +154,34 @@ def split(punkt: Splitter, text: str) -> list[str]:
         elif "  " in line or line != line.strip():
             line = " ".join(line.split())
         for paragraph in cut(line, MAX_PARAGRAPH) if len(line) > MAX_PARAGRAPH else (line,):
-            for sentence in chain.from_iterable(map(punkt.sentences, parts(paragraph))):
+            for sentence in _sentences(punkt, paragraph):
                 if len(sentence) > MAX_SENTENCE:
                     result += filter(ALPHANUMERIC.search, cut(sentence, MAX_SENTENCE))
                 elif sentence[0].isalnum() or ALPHANUMERIC.search(sentence):
                     result.append(sentence)
+    return result
+
+
+def _sentences(punkt: Splitter, paragraph: str) -> Iterable[str]:
+    if paragraph.isascii():
+        return punkt.sentences(paragraph)
+    found = chain.from_iterable(map(punkt.sentences, parts(paragraph)))
+    return _rejoined(paragraph, found) if WITH_PARTICLE.search(paragraph) else found
+
+
+def _rejoined(paragraph: str, found: Iterable[str]) -> list[str]:
+    """Return sentences, of which those that begin with a closing mark and a Korean particle are part of the one before.
+
+    A particle follows its quotation without a space. Punkt ends a sentence before the mark.
+    """
+    result, place = list[str](), 0
+    for sentence in found:
+        is_spaced = paragraph[place : place + 1] == " "
+        if result and not is_spaced and PARTICLE.match(sentence):
+            result[-1] += sentence
+        else:
+            result.append(sentence)
+        place += is_spaced + len(sentence)
     return result
 
 
@@ -167,12 +208,67 @@ def parts(paragraph: str) -> Iterator[str]:
     if paragraph.isascii():
         yield paragraph
         return
-    start = 0
+    start, pairs, number = 0, None, 0
     for match in END.finditer(paragraph):
+        if pairs is None:
+            pairs = _pairs(paragraph)
+        while number < len(pairs) and pairs[number][1] < match.start():
+            number += 1
+        is_within = number < len(pairs) and pairs[number][0] < match.start()
+        if (is_within or match[1]) and _continues(paragraph, match, pairs[number] if is_within else None, start):
+            continue
         yield paragraph[start : match.end()]
         start = match.end() + (paragraph[match.end() : match.end() + 1] == " ")
     if start < len(paragraph) or not start:
         yield paragraph[start:]
+
+
+def _continues(paragraph: str, end: re.Match[str], pair: tuple[int, int] | None, start: int) -> bool:
+    """Return whether the sentence that begins at `start` goes on behind a mark.
+
+    pair: the outermost brackets around the mark. In Japanese and Chinese a sentence goes on behind a quotation with a
+    particle or a comma. What stands within a sentence, such as a title with a mark, does not end it.
+    """
+    if not pair:
+        return bool(end[1]) and _continued().match(paragraph, end.end()) is not None
+    begin, close = pair
+    if end.end() <= close:  # within the brackets
+        is_part = close - begin <= MAX_QUOTATION and (
+            begin > start or _continued().match(paragraph, close + 1) is not None
+        )
+        return is_part or (bool(end[1]) and _continued().match(paragraph, end.end()) is not None)
+    if paragraph[begin] in TITLES or (begin > start and paragraph[begin] in ASIDES):
+        return close - begin <= MAX_QUOTATION
+    return _continued().match(paragraph, end.end()) is not None
+
+
+@functools.cache
+def _continued() -> re.Pattern[str]:
+    """Return what a sentence goes on with behind a quotation."""
+
+    def pattern(row: dict[str, str]) -> str:
+        wanted = row["only before"].replace("word", WORD_BEGIN).replace(" ", "")
+        unwanted = "|".join(row["not before"].split())
+        return row["word"] + (f"(?!{unwanted})" if unwanted else "") + (f"(?=[{wanted}])" if wanted else "")
+
+    with open(CONTINUATIONS, encoding="utf-8", newline="") as stream:
+        return re.compile(" ?(?:" + "|".join([f"[{GOES_ON}{TERMINAL}]", *map(pattern, csv.DictReader(stream))]) + ")")
+
+
+def _pairs(paragraph: str) -> list[tuple[int, int]]:
+    """Return where the outermost pairs of brackets and quotation marks of Chinese and Japanese begin and end."""
+    opened, result = list[int](), list[tuple[int, int]]()
+    for mark in BRACKET.finditer(paragraph):
+        if mark[0] in BRACKETS:
+            opened.append(mark.start())
+            continue
+        if depth := next((n for n in (1, 2, 3) if n <= len(opened) and BRACKETS[paragraph[opened[-n]]] == mark[0]), 0):
+            begin = opened[-depth]
+            del opened[-depth:]  # those that nothing closes, too
+            while result and result[-1][0] > begin:
+                result.pop()
+            result.append((begin, mark.start()))
+    return result
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ from html import escape
 from typing import Literal, NamedTuple
 
 from data.splitting.sentences import CLOSING, TERMINAL
-from data.wiki import languages, literals, references, templates
+from data.wiki import back_matter, languages, literals, references, templates
 from data.wiki.literals import MARKER
 
 Lists = Literal["keep", "prose", "drop"]
@@ -317,14 +317,16 @@ def _linked(link: re.Match[str]) -> str:
 def _paragraphs(text: str, lists: Lists, counts: Counter[str]) -> Iterator[str]:
     """Yield the paragraphs, without headings."""
     section: list[str] = []
+    sections = back_matter.Sections()
     for line in text.split("\n"):
         if line[:1] == "=" and len(line) > 2 and line.rstrip()[-1] == "=":
             counts["headings"] += len(line)
-            yield from _chosen(list(_blocks(section)), lists, counts)
+            yield from _chosen(list(_blocks(section)), lists, counts, sections.are_back_matter)
+            sections.begin(line)
             section = []
         else:
             section.append(line)
-    yield from _chosen(list(_blocks(section)), lists, counts)
+    yield from _chosen(list(_blocks(section)), lists, counts, sections.are_back_matter)
 
 
 class _Block(NamedTuple):
@@ -353,9 +355,12 @@ def _blocks(lines: list[str]) -> Iterator[_Block]:
         yield _Block(" ".join(paragraph))
 
 
-def _chosen(blocks: list[_Block], lists: Lists, counts: Counter[str]) -> Iterator[str]:
+def _chosen(blocks: list[_Block], lists: Lists, counts: Counter[str], is_back_matter: bool) -> Iterator[str]:
     """Yield the texts of paragraphs and of the items that stay. A short line above items that do not stay goes, too."""
-    prose = _prose_of([text for text, is_item in blocks if is_item]) if lists == "prose" else set()
+    if is_back_matter and lists != "keep":  # it has no items that are prose, and entries that are marked as paragraphs
+        blocks = [_Block(text, is_item or back_matter.is_citation(text)) for text, is_item in blocks]
+    items = [text for text, is_item in blocks if is_item]
+    prose = _prose_of(items) if lists == "prose" and not is_back_matter else set()
     lead, without_items = "", False
     for text, is_item in [*blocks, _Block("")]:
         if is_item and lists != "keep" and text not in prose:
@@ -380,19 +385,18 @@ def _chosen(blocks: list[_Block], lists: Lists, counts: Counter[str]) -> Iterato
 
 def _prose_of(items: list[str]) -> set[str]:
     """Return the items of a section that read as sentences; none if they are works, links or names."""
-    works = sum(not item or bool(WORKS.search(item)) for item in items)
-    if works > MOST_WORKS * len(items):
-        return set()
     prose = list(filter(is_prose, items))
-    return set(prose) if len(prose) >= LEAST_PROSE * len(items) else set()
+    if len(prose) < LEAST_PROSE * len(items):
+        return set()
+    works = sum(not item or bool(WORKS.search(item)) or back_matter.is_citation(item) for item in items)
+    return set(prose) if works <= MOST_WORKS * len(items) else set()
 
 
 def is_prose(item: str) -> bool:
     """Return whether an item of a list ends as a sentence does and is longer than a name."""
-    if "<" in item or "''" in item:
-        item = TAGS_AND_QUOTES.sub("", item).rstrip()
-    if not STATEMENT.search(item) or WORKS.search(item):
+    plain = TAGS_AND_QUOTES.sub("", item).rstrip() if "<" in item or "''" in item else item
+    if not STATEMENT.search(plain) or WORKS.search(plain) or back_matter.is_citation(item):
         return False
-    shown = SHOWN_LINK.sub(r"\1", item)
+    shown = SHOWN_LINK.sub(r"\1", plain)
     words = len(shown.split())
     return words >= ITEM_WORDS or (words <= 2 and len(shown) >= ITEM_CHARACTERS and not shown.isascii())

@@ -111,6 +111,42 @@ def test_joined_words_are_counted_and_the_flag_is_recorded_if_it_is_off(tmp_path
             assert ("exam- ple" in read(out)[0]["text"]) is bool(flag)
 
 
+FOLDER = {
+    "a.txt": "The docu-\nment is a two-\nyear plan, pre-\nand post-war. A re-\nform, the re-form.\n",
+    "b/b.txt": "Every DOCUMENT is\nthere, with a two\u2010year plan, and a reform,\nreform.\n",
+    "c.txt": "No zig-\nzag in the docu-\nment. A Lang-\nLey and a co\xad\nwork\n",
+    "d.txt": "\x00\x00not text\x00",
+    "e.txt": "The zig-\nzag is there\nagain.\n",
+}
+JOINED = [
+    "The document is a two-year plan, pre- and post-war. A re-form, the re-form.",  # its own words count first
+    "Every DOCUMENT is there, with a two\u2010year plan, and a reform, reform.",
+    "No zig- zag in the document. A Lang- Ley and a cowork",
+    "The zig- zag is there again.",
+]
+
+
+@pytest.mark.parametrize("name", ["books", "text"])
+def test_words_divided_at_line_ends_are_settled_by_the_whole_folder(name, tmp_path, stage, read, contents, monkeypatch):
+    monkeypatch.setattr(sources, "GROUP_BYTES", 60)  # several tasks
+    for path, text in FOLDER.items():
+        (tmp_path / "in" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / path).write_text(text)
+    made = []
+    for workers in (1, 2):
+        out = tmp_path / f"out{workers}"
+        assert stage(name, "--source", tmp_path / "in", "--output", out, "--workers", workers)[0] == 0
+        assert [document["text"] for document in read(out)] == JOINED
+        made.append({path: content for path, content in contents(out).items() if path.startswith("part")})
+        counted = json.loads((out / "manifest.json").read_text())
+        assert (
+            counted["counts"]["words joined at line ends"]
+            == 3
+            == counted["extra"]["losses"]["characters"]["hyphens at line ends"]
+        )
+    assert made[0] == made[1] and len(made[0]) > 1
+
+
 HEADER = "Project Gutenberg's A Tale, by Nobody\n\nThis eBook is for the use of anyone.\nTitle: A Tale\n\n"
 OLD_LICENCE = "**Welcome To The World of Free Plain Vanilla Electronic Texts**\n\n"
 SMALL_PRINT = (

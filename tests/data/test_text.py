@@ -91,6 +91,7 @@ def test_a_mixed_folder_is_read_in_the_order_of_its_paths_by_any_workers(tmp_pat
         (b'{"text": ["A."]}', "text is list, not a text"),
         (b'{"text": "A.", "id": [1]}', "id is neither a text nor a number"),
         (b'{"text": "A.", "id": true}', "id is neither a text nor a number"),
+        (b'{"text": "A.", "id": "a\\ud800"}', "id has half a surrogate pair"),
         (b'{"text": "A \xff."}', "not JSON"),
         (b"[" * 200_000, "not JSON"),
     ],
@@ -246,6 +247,17 @@ def test_an_empty_id_is_none(name, tmp_path, stage, read):
     assert stage("text", "--source", written_as(tmp_path, name, content), "--output", tmp_path / "out")[0] == 0
     numbers = ["@2", ":7", "@4"] if name == "a.csv" else ["@1", ":7", "@3"]
     assert [document["id"] for document in read(tmp_path / "out")] == [f"text:{name}{number}" for number in numbers]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_half_a_surrogate_pair_is_replaced_and_counted_and_a_pair_is_a_character(name, tmp_path, stage, read):
+    """What a pair is: RFC 8259, section 7. U+FFFD for what is none: Unicode 16, section 3.9."""
+    rows = [r'{"text": "A bee \ud83d is cut.\u0001"}', r'{"text": "\ud83d\udc1d, \udc1d\ud83d and \\ud83d?"}']
+    content = "\n".join(rows) if name == "a.jsonl" else f"[{','.join(rows)}]"
+    assert stage("text", "--source", written_as(tmp_path, name, content.encode()), "--output", tmp_path / "out")[0] == 0
+    texts = [document["text"] for document in read(tmp_path / "out")]
+    assert texts == ["A bee \ufffd is cut.", "\U0001f41d, \ufffd\ufffd and \\ud83d?"]
+    assert counts(tmp_path / "out")["half surrogate pairs replaced"] == 3
 
 
 def test_a_long_array_of_json_is_read_an_element_at_a_time(tmp_path, stage, read, monkeypatch):

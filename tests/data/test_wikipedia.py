@@ -96,6 +96,8 @@ def test_both_forms_of_extracted_folders_give_the_same(tmp_path, stage, contents
     (tmp_path / "json" / "AB").mkdir(parents=True)
     tagged = [f'<doc id="{n}" url="u" title="A &amp; {n}">\nA & {n}\n\n{PROSE}\n</doc>\n' for n in range(5)]
     lines = [json.dumps({"id": str(n), "title": f"A & {n}", "text": PROSE}) + "\n" for n in range(5)]
+    lines[3] = lines[3].replace("\\n", " \\ud83d\\n", 1)
+    tagged[3] = tagged[3].replace(PROSE, PROSE.replace("\n", " \ufffd\n", 1))
     for kind, texts in (("tags/AA", tagged), ("json/AB", lines)):
         (tmp_path / kind / "wiki_00").write_text("".join(texts[:3]))
         (tmp_path / kind / "wiki_01.bz2").write_bytes(bz2.compress("".join(texts[3:]).encode()))

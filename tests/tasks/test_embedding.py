@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -16,9 +16,13 @@ from bert.core.errors import InputError, Stopped, UsageError
 from bert.embedding import Embedding
 from bert.export import __main__ as export
 from bert.runs import Run
+from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import SPECIAL
 from tasks import embedding_training, evaluate, predict, train
-from tasks.embedding import shortened
+from tasks.config import TaskData
+from tasks.embedding import Embedded, shortened
+from tasks.examples import TextGroup
+from tasks.labels import Labels
 from tests.training import ROOT, measured, same_bits, weights
 
 WORDS = ["ant", "bee", "fig", "kiwi", "the", "and", "red", "blue", "runs", "eats"]
@@ -218,6 +222,19 @@ def test_deleted_words_are_a_share_and_the_same_each_time() -> None:
     assert shortened(" ".join(words), 0.6).split() == left
     assert shortened("one two three", 1.0) in {"one", "two", "three"}
     assert shortened("one  two\tthree", 0.0) == "one two three"
+
+
+@pytest.mark.parametrize("loss", ["contrastive", "tsdae"])
+def test_a_text_that_is_read_twice_is_counted_once(tmp_path: Path, loss: Literal["contrastive", "tsdae"]) -> None:
+    files(tmp_path)
+    kind = Embedded(TaskData(task="embed", loss=loss, length=5), Labels(regression=True), ("spearman",))
+    texts = ["ant runs", "\u200b", "kiwi", "ant bee fig the"]  # 2, 0, 1 and 4 tokens, of which 3 fit
+    groups = [TextGroup(id=str(number), texts=(text,)) for number, text in enumerate(texts)]
+    made = kind.encode(groups, WordPieceTokenizer(tmp_path / "vocab.txt"))
+    assert made["input_ids"].shape == (4, 2, 5)
+    assert made["input_mask"][:, 1].sum(axis=1).tolist() == [4, 2, 3, 5]
+    seen = kind.seen
+    assert (seen.inputs, seen.empty, seen.long, seen.tokens, seen.lost) == (4, 1, 1, 7, 1)
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

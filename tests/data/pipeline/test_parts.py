@@ -32,8 +32,8 @@ def test_records_are_read_as_they_were_written(tmp_path: Path, monkeypatch: pyte
     assert [len(list(parts.read_records(path, "text"))) for path in written] == list(writer.records.values())
 
 
-def test_a_lone_surrogate_becomes_a_question_mark() -> None:
-    assert parts.encode({"text": "a\ud800b"}) == b'{"text": "a?b"}\n'
+def test_a_lone_surrogate_becomes_the_replacement_character() -> None:
+    assert parts.encode({"text": "a\ud800b?"}) == '{"text": "a\ufffdb?"}\n'.encode()
 
 
 @pytest.mark.parametrize("line", [b"{", b"[1]", b"\xff", b"[" * 9999])

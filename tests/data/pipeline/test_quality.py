@@ -1,5 +1,7 @@
 """The published rules of gopher and c4: each drops what it names at its published limit, and nothing below it."""
 
+import re
+
 import pytest
 
 from bert.core import manifest
@@ -99,7 +101,7 @@ def test_the_stage_drops_and_counts_by_rule(tmp_path, stage, folder, read):
     }
     for unit in losses.UNITS:
         assert found[unit]["in"] == sum(number for outcome, number in found[unit].items() if outcome != "in")
-    assert found["characters"]["c4: lines without terminal punctuation"] == 20 * len("Menu of the page")
+    assert found["characters"]["c4: lines without terminal punctuation"] == 20 * len("Menu of the page") + len("menu")
     assert all("Menu" not in sentence for document in read(tmp_path / "o") for sentence in document["sentences"])
     assert any("1 c4: a curly bracket" in line for line in lines)
     assert stage("documents", "--source", source, "--output", tmp_path / "p", "--filter", "c3")[0] == 2
@@ -114,3 +116,28 @@ def test_text_that_is_not_english_is_refused(tmp_path, stage, folder):
     )
     assert code == 3 and "0% of the documents" in lines[-1] and "not English" in lines[-1]
     assert not (tmp_path / "o").exists()
+
+
+NO_END = "c4: lines without terminal punctuation"
+
+
+@pytest.mark.parametrize(
+    ("names", "texts", "said"),
+    [
+        (["gopher"], [f"{GOOD} {'#' * 99}", "Too short to stay."], "1 with 18: gopher: not from 50 to 100,000 words"),
+        (
+            ["c4"],
+            [f"{GOOD}\u2019", f"{GOOD}\u2019\nMenu"],
+            f"0 with {2 * len(GOOD) + 6}: {NO_END}, 2 with 1",
+        ),
+        (["c4"], [f"{GOOD}\nThe menu"], f"0 with 8: {NO_END}, 1 with {len(GOOD) + 1}: too short"),
+    ],
+)
+def test_rules_that_leave_nothing_are_named_with_what_they_dropped(tmp_path, stage, folder, names, texts, said):
+    """All numbers add up to what was read."""
+    source = folder("text", "text", {"part-00000.jsonl": [{"id": f"{n}", "text": one} for n, one in enumerate(texts)]})
+    least = ("--minimum_characters", 1000)
+    code, lines = stage("documents", "--source", source, "--output", tmp_path / "o", "--filter", *names, *least)
+    assert code == 3 and said in lines[-1], lines
+    numbers = [tuple(map(int, found)) for found in re.findall(r"(\d+) with (\d+): ", lines[-1].replace(",", ""))]
+    assert tuple(map(sum, zip(*numbers, strict=True))) == (len(texts), sum(map(len, texts)))

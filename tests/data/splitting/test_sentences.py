@@ -2,6 +2,7 @@
 
 import time
 import unicodedata
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -170,3 +171,28 @@ def test_a_long_sentence_without_spaces_is_cut_where_a_clause_ends() -> None:
     found = sentences.split(Splitter(PunktParameters()), clause * 9 + "\u3002")
     assert "".join(found) == clause * 9 + "\u3002"
     assert all(sentence.endswith(("\uff0c", "\u3002")) and len(sentence) <= 2000 for sentence in found)
+
+
+QUOTATIONS = (Path(__file__).with_name("quotations.txt")).read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("line", [line for line in QUOTATIONS if not line.startswith("#")])
+def test_a_sentence_does_not_end_behind_a_quotation_that_it_goes_on_with(line: str) -> None:
+    assert sentences.split(Splitter(PunktParameters()), line.replace("/", "")) == [
+        sentence.strip() for sentence in line.split("/")
+    ]
+
+
+def test_a_long_quotation_is_divided_and_many_brackets_take_no_time() -> None:
+    said = "\u300c" + "\u884c\u304f\u3002" * 99 + "\u300d\u3068\u8a00\u3063\u305f\u3002"  # "go." 99 times, he said
+    found = sentences.split(Splitter(PunktParameters()), said)
+    assert len(found) == 99 and "".join(found) == said
+    begin = time.process_time()
+    for text in (
+        "\u300c" * 99_999,
+        "\u300c(\u3002" * 33_333,
+        "\u300c\u3002\u300d" * 33_333,
+        "\u3002" + "\u300d" * 99_998,
+    ):
+        sentences.split(Splitter(PunktParameters()), text)
+    assert time.process_time() - begin < 5
