@@ -12,7 +12,7 @@ mapped by name.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ class Head:
     """names of the classes, in the order of the logits; none for a number, an answer, or choices without names"""
     regression: bool = False
     """whether the output is a number"""
+    spaced: bool = field(default=True, compare=False)
+    """whether each word that gets a tag is read as one within a text (`bert.text.tokenization.Tokenizer.spaced`)"""
 
     @property
     def outputs(self) -> int:
@@ -42,7 +44,8 @@ class Head:
     def entries(self) -> dict[str, Any]:
         """Return the entries of `config.json`."""
         named = {"id2label": by_number(self.labels)} if self.labels else {}
-        return {"head": self.kind, "regression": self.regression} | named
+        read = {} if self.spaced else {"spaced_words": False}
+        return {"head": self.kind, "regression": self.regression} | read | named
 
     def listed(self) -> str:
         """Return the names of the classes for a message."""
@@ -85,14 +88,14 @@ def of(settings: Mapping[str, Any], path: Path) -> Head | None:
     kind = settings.get("head", None if id2label is None else CLASSIFIER.name)  # earlier imports have no "head"
     if kind is None:
         return None
-    regression = settings.get("regression", False)
-    if type(kind) is not str or kind not in KINDS or type(regression) is not bool:
+    regression, spaced = settings.get("regression", False), settings.get("spaced_words", True)
+    if type(kind) is not str or kind not in KINDS or type(regression) is not bool or type(spaced) is not bool:
         raise InputError(f"{path}: head is {kind!a} and regression is {regression!a}; give a run of this program")
     if id2label is None:
         return Head(kind=kind, regression=regression)
     if not isinstance(id2label, dict) or not is_complete(id2label, len(id2label)):
         raise InputError(f"{path}: id2label does not name each class; give a run of this program")
-    return Head(kind=kind, labels=ordered(id2label, path), regression=regression)
+    return Head(kind=kind, labels=ordered(id2label, path), regression=regression, spaced=spaced)
 
 
 def settings(run: Path) -> dict[str, Any]:

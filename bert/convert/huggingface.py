@@ -12,6 +12,7 @@ import re
 import string
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -257,6 +258,8 @@ def read_model(folder: Path, head_name: str = names.AUTO) -> Model:
         match = names.match(config, form, shapes, folder, ignored, absent, remedy=UNKNOWN)
         classes = names.class_count(form, shapes, absent)
         head = architecture.head(match.heads, fields, classes, folder / CONFIG)
+        if head and head.kind == TAGS.name and tokens in ("byte pairs", "bracketed byte pairs"):
+            head = replace(head, spaced=byte_bpe.has_prefix(tokenizer))  # as it is with is_split_into_words
         values = run.gather(match, form, tensors.get, folder)
     left = [name.removeprefix(UNREAD) for name in match.ignored]
     match = match._replace(ignored=[*left, *sorted(unsupported)])
@@ -366,8 +369,9 @@ def _bracketed_tokenizer(folder: Path, config: ModelConfig) -> str:
     path = folder / TOKENIZER
     if not path.exists():
         raise InputError(f"{folder}: no {TOKENIZER}; write it with save_pretrained of transformers")
-    run.check_vocab_size(config, BracketedBPE(path).vocabulary, path)
-    modernbert.check_settings(folder)
+    tokenizer = BracketedBPE(path)
+    run.check_vocab_size(config, tokenizer.vocabulary, path)
+    modernbert.check_settings(folder, tokenizer.prefix)
     return str(tokenizer_kind.content(path))
 
 
@@ -593,12 +597,16 @@ def write_tokenizer(model: Model, folder: Path) -> dict[str, int]:
 
     Say so on stderr if it differs from the one of the run.
     """
+    text = model.tokenizer
+    if model.tokens in ("byte pairs", "bracketed byte pairs") and model.head and model.head.kind == TAGS.name:
+        # What is_split_into_words makes of a word follows from the tokenizer.
+        text = byte_bpe.with_prefix(text) if model.head.spaced else text
     if model.tokens == "bracketed byte pairs":
-        return modernbert.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
+        return modernbert.write_tokenizer(text, model.config.max_position_embeddings, folder)
     if model.tokens == "unigram":
-        return xlm_roberta.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
-    if model.tokenizer:
-        return roberta.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
+        return xlm_roberta.write_tokenizer(text, model.config.max_position_embeddings, folder)
+    if text:
+        return roberta.write_tokenizer(text, model.config.max_position_embeddings, folder)
     run.write_vocab(model, folder)
     rules = model.rules
     if rules.folds:
