@@ -52,6 +52,11 @@ class BracketedBPE(ByteBPE):
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     """Return the content of a file, in the form of today's version of the library, and the ids of all tokens."""
     fields = fields_of(path, REMEDY)
+    if fields["model"].get("byte_fallback"):
+        raise InputError(
+            f"{path}: a BPE of characters with byte_fallback, the tokenizer of Gemma and mmBERT, which is not "
+            "supported; use that model with transformers, or XLM-RoBERTa here"
+        )
     try:
         return fields, _check(fields)
     except ValueError as error:

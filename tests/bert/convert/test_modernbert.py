@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from bert import labels
 from bert.convert import __main__ as convert
@@ -281,7 +281,8 @@ def test_words_that_get_tags_have_the_tokens_of_their_tokenizer(prefix: bool, fa
         roberta.a_folder(folder, "RobertaForTokenClassification")
         tables = byte_bpe.Tables(roberta.VOCABULARY, roberta.MERGES, byte_bpe.ROBERTA, prefix)
         (folder / "tokenizer.json").write_text(byte_bpe.text_of_tables(tables, folder))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"add_prefix_space": prefix}))
+    settings = {"add_prefix_space": prefix} | ({"tokenizer_class": "RobertaTokenizer"} if prefix else {})
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     run = imported(folder, tmp_path / "run")
     expected = their_words(folder / "tokenizer.json")
     assert our_words(run) == expected
@@ -317,6 +318,19 @@ def test_two_files_that_differ_about_the_space_are_refused_but_of_transformers_5
         return
     run = imported(tmp_path / "theirs", tmp_path / "run")
     assert our_words(run) == their_words(tmp_path / "theirs/tokenizer.json")
+
+
+def test_the_tokenizer_of_mmbert_is_refused_by_its_name(tmp_path: Path) -> None:
+    """Its parts are those of Gemma's: characters, spaces as U+2581, bytes as tokens of their own."""
+    a_folder(tmp_path / "theirs")
+    tokens = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", "a"]
+    model = models.BPE(vocab={t: n for n, t in enumerate(tokens)}, merges=[], byte_fallback=True, unk_token="<unk>")
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.save(str(tmp_path / "theirs/tokenizer.json"))
+    with pytest.raises(InputError, match="the tokenizer of Gemma and mmBERT, which is not supported"):
+        imported(tmp_path / "theirs", tmp_path / "run")
 
 
 @pytest.mark.parametrize("what", ["normalizer", "post_processor", "merges"])
