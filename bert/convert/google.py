@@ -17,7 +17,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert.convert import architecture, garden, names, run
+from bert.convert import architecture, foreign, garden, names, run
 from bert.convert.bundle import Bundle, Damaged
 from bert.convert.run import Model
 from bert.core import files
@@ -62,16 +62,13 @@ def input_files(folder: Path) -> list[Path]:
     if there is no checkpoint, or if nothing chooses one.
     """
     indices = sorted(folder.glob("*.index"))
+    if not indices:
+        foreign.check(folder, "google")
     candidates = [path for path in indices if path.stem == CHECKPOINT] or indices
     if len(candidates) > 1 and (newest := _newest(folder)):
         candidates = [path for path in indices if path.stem == newest]
         if not candidates:
             raise InputError(f"{folder / STATE}: names {newest!a}, which is not there; download it, or remove the file")
-    if not candidates and (folder / CHECKPOINT).is_file():
-        raise InputError(
-            f"{folder / CHECKPOINT}: of TensorFlow's format V1, one file without .index; read it with "
-            "tf.compat.v1.train.Saver of TensorFlow, and save it again"
-        )
     if len(candidates) != 1:
         present = names.shortened([path.name for path in indices]) or "none"
         raise InputError(

@@ -22,7 +22,20 @@ from safetensors.numpy import save
 from tokenizers import BertWordPieceTokenizer
 from tokenizers.models import WordPiece
 
-from bert.convert import architecture, card, gpt2, h5, joined, modernbert, names, roberta, run, sentence, xlm_roberta
+from bert.convert import (
+    architecture,
+    card,
+    foreign,
+    gpt2,
+    h5,
+    joined,
+    modernbert,
+    names,
+    roberta,
+    run,
+    sentence,
+    xlm_roberta,
+)
 from bert.convert.families import FAMILIES, Family
 from bert.convert.run import Model
 from bert.core import files
@@ -114,13 +127,15 @@ def _shards(folder: Path) -> list[Path]:
         file_of = files.read_object(folder / INDEX).get("weight_map")
         if not (isinstance(file_of, dict) and file_of and all(isinstance(name, str) for name in file_of.values())):
             raise InputError(f"{folder / INDEX}: weight_map does not name a file for each tensor; download it again")
-        if foreign := [name for name in file_of.values() if not SHARD.fullmatch(name)]:
-            raise InputError(f"{folder / INDEX}: {foreign[0]!a} is not a file of this folder; download it again")
+        if others := [name for name in file_of.values() if not SHARD.fullmatch(name)]:
+            raise InputError(f"{folder / INDEX}: {others[0]!a} is not a file of this folder; download it again")
         return sorted(folder / name for name in set(file_of.values()))
     if (folder / h5.NAME).exists():
         return [folder / h5.NAME]
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give a folder with {CONFIG} and {WEIGHTS}")
+    if not any(folder.glob("pytorch_model*.bin")):
+        foreign.check(folder, "huggingface")
     if pickles := sorted(path.name for path in folder.glob("*.bin")):
         raise InputError(
             f"{folder}: the weights are a pickle ({pickles[0]}), which could run code and is never loaded; "
@@ -135,9 +150,12 @@ class Tensors:
     A tensor that holds several of ours side by side is as many tensors (joined.py).
     """
 
-    def __init__(self, prefixes: Mapping[str, str], heads: int) -> None:
-        """prefixes: what precedes the names of a model without a head, by their first part. heads: of the attention."""
-        self.prefixes, self.heads = prefixes, heads
+    def __init__(self, prefixes: Mapping[str, str], heads: int, surplus: str) -> None:
+        """prefixes: what precedes the names of a model without a head, by their first part. heads: of the attention.
+
+        surplus: what is taken off the names that begin with it.
+        """
+        self.prefixes, self.heads, self.surplus = prefixes, heads, surplus
         # full name -> file, name in the file, open file, shape, place in what is stored
         self._entries: dict[str, tuple[Path, str, Any, names.Shape, joined.Place]] = {}
 
@@ -164,6 +182,10 @@ class Tensors:
             if copy in self._entries and original not in self._entries:
                 self._entries[original] = self._entries.pop(copy)
 
+    def stored(self) -> list[str]:
+        """Return the names of the tensors in their files."""
+        return [name for _, name, *_ in self._entries.values()]
+
     def shapes(self) -> dict[str, names.Shape]:
         """Return the shapes of all tensors, by full name."""
         return {full_name: shape for full_name, (_, _, _, shape, _) in self._entries.items()}
@@ -178,17 +200,24 @@ class Tensors:
         return value[place]
 
     def _full_name(self, name: str) -> str:
-        name = name.replace(".LayerNorm.gamma", ".LayerNorm.weight").replace(".LayerNorm.beta", ".LayerNorm.bias")
+        name = (
+            name.removeprefix(self.surplus)
+            .replace(".LayerNorm.gamma", ".LayerNorm.weight")
+            .replace(".LayerNorm.beta", ".LayerNorm.bias")
+        )
         prefix = self.prefixes.get(name.split(".")[0])
         return f"{prefix}.{name}" if prefix else name
 
 
 @contextlib.contextmanager
-def _opened(folder: Path, family: Family, heads: int) -> Iterator[Tensors]:
-    """Open all tensors of the folder. Raises InputError for a file that does not agree with its header."""
+def _opened(folder: Path, family: Family, heads: int, surplus: str) -> Iterator[Tensors]:
+    """Open all tensors of the folder. Raises InputError for a file that does not agree with its header.
+
+    surplus: as in `Tensors`.
+    """
     prefixes = dict.fromkeys(family.unprefixed, family.prefix)
     with contextlib.ExitStack() as stack:
-        tensors = Tensors(prefixes | dict.fromkeys(gpt2.UNPREFIXED, "transformer"), heads)
+        tensors = Tensors(prefixes | dict.fromkeys(gpt2.UNPREFIXED, "transformer"), heads, surplus)
         for path in _shards(folder):
             if not path.exists():
                 raise InputError(f"{path}: no such file, but {INDEX} names it; download it again")
@@ -203,11 +232,12 @@ def _opened(folder: Path, family: Family, heads: int) -> Iterator[Tensors]:
         yield tensors
 
 
-def read_model(folder: Path, head_name: str = names.AUTO) -> Model:
+def read_model(folder: Path, head_name: str = names.AUTO, prefix: str = "") -> Model:
     """Read a model's folder, of transformers or of sentence-transformers.
 
     head_name: which head the tensors `classifier.*` are, if `architectures` does not say it; NONE leaves aside what is
-    beside the encoder. Raises InputError if the folder is damaged, unsupported or has unknown tensors.
+    beside the encoder. prefix: what is taken off the names of tensors that begin with it. Raises InputError if the
+    folder is damaged, unsupported or has unknown tensors.
     """
     outer, folder = folder, sentence.transformer(folder)
     fields = files.read_object(folder / CONFIG)
@@ -235,7 +265,8 @@ def read_model(folder: Path, head_name: str = names.AUTO) -> Model:
     if _shards(folder) == [folder / h5.NAME] and not family.tensorflow:
         raise InputError(f"{folder}: {family.title} is not read from {h5.NAME}; write {WEIGHTS} with save_pretrained")
     tied = gpt2.TIED if config.causal else family.tied
-    with _opened(folder, family, config.num_attention_heads) as tensors:
+    with _opened(folder, family, config.num_attention_heads, prefix) as tensors:
+        _check_prefix(config, family, tensors, prefix, folder)
         kind = _classifier(fields, tensors.shapes(), family, head_name, folder / CONFIG)
         if kind and (pooler := family.poolers.get(kind.name)):  # the dense layer that is the pooler here
             tensors.put(f"{pooler}.", f"{family.prefix}.pooler.dense.")
@@ -276,6 +307,27 @@ def read_model(folder: Path, head_name: str = names.AUTO) -> Model:
         tokenizer=tokenizer,
         tokens=tokens,
     )
+
+
+def _check_prefix(config: ModelConfig, family: Family, tensors: Tensors, prefix: str, folder: Path) -> None:
+    """Raise InputError if the names of the tensors begin with something else than those of transformers.
+
+    It is what the name of the table of words has too much. Raise UsageError if none begins with the one that was given.
+    """
+    stored = tensors.stored()
+    if prefix and not any(name.startswith(prefix) for name in stored):
+        raise UsageError(f"--prefix {prefix!a}: no tensor of {folder} begins with it; leave it out")
+    outer = "transformer." if config.causal else f"{family.prefix}."
+    words = next(names.encoder(config)).name(cast(names.Form, family.form))
+    inner = words.removeprefix(outer)
+    if words in tensors.shapes():
+        return
+    for name in (name for name in stored if name.endswith(f".{inner}")):
+        more = name.removesuffix(inner).removesuffix(outer)
+        raise InputError(
+            f"{folder}: the names of its tensors begin with {more!a}, such as {name!a:.200}, as programs write them "
+            f"that wrap a model (torch.compile, DistributedDataParallel, Lightning); --prefix {more!a} takes that off"
+        )
 
 
 def _of_classifiers(shapes: Mapping[str, names.Shape], family: Family) -> set[str]:

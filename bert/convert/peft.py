@@ -18,7 +18,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from bert.convert import architecture, joined, names, run
+from bert.convert import architecture, foreign, joined, names, run
 from bert.convert.families import Family
 from bert.convert.huggingface import DTYPES
 from bert.convert.names import Shape
@@ -54,6 +54,7 @@ CHANGED = "changed"  # of an imported run's settings: the weights of the encoder
 
 def input_files(folder: Path) -> list[Path]:
     """Return the files of an adapter. Raise InputError if one is not there."""
+    foreign.check(folder, "peft")
     if missing := [name for name in (CONFIG, WEIGHTS) if not (folder / name).exists()]:
         raise InputError(f"{folder}: no {missing[0]}; write it with save_pretrained of peft, safe_serialization=True")
     return [folder / CONFIG, folder / WEIGHTS]

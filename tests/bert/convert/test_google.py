@@ -102,7 +102,7 @@ def test_a_checkpoint_of_one_file_is_named_as_what_it_is(tmp_path: Path) -> None
         session.run(variable.initializer)
         saver = tf.compat.v1.train.Saver(write_version=tf.compat.v1.train.SaverDef.V1)
         saver.save(session, str(tmp_path / "bert_model.ckpt"), write_meta_graph=False)
-    with pytest.raises(InputError, match="format V1, one file"):
+    with pytest.raises(InputError, match="checkpoint of TensorFlow's format V1, one file"):
         convert.main(["import", "google", str(tmp_path), str(tmp_path / "run")])
 
 
