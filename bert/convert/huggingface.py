@@ -72,6 +72,7 @@ IGNORED = (
     *(f"{prefix}.{name}" for prefix in {family.prefix for family in FAMILIES.values()} for name in BUFFERS),
     *gpt2.IGNORED,
 )
+WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")  # that PyTorch puts within names
 NONE = "none"  # only the encoder is taken
 NORMALIZER = {  # names in tokenizer_config.json -> in the normalizer of tokenizer.json
     "do_lower_case": "lowercase",
@@ -153,7 +154,7 @@ class Tensors:
     def __init__(self, prefixes: Mapping[str, str], heads: int, surplus: str) -> None:
         """prefixes: what precedes the names of a model without a head, by their first part. heads: of the attention.
 
-        surplus: what is taken off the names that begin with it.
+        surplus: what is taken off the names that begin with it; with it go the wrappers of PyTorch within names.
         """
         self.prefixes, self.heads, self.surplus = prefixes, heads, surplus
         # full name -> file, name in the file, open file, shape, place in what is stored
@@ -200,11 +201,10 @@ class Tensors:
         return value[place]
 
     def _full_name(self, name: str) -> str:
-        name = (
-            name.removeprefix(self.surplus)
-            .replace(".LayerNorm.gamma", ".LayerNorm.weight")
-            .replace(".LayerNorm.beta", ".LayerNorm.bias")
-        )
+        name = name.removeprefix(self.surplus)
+        for piece in WRAPPERS if self.surplus else ():
+            name = name.replace(piece, "")
+        name = name.replace(".LayerNorm.gamma", ".LayerNorm.weight").replace(".LayerNorm.beta", ".LayerNorm.bias")
         prefix = self.prefixes.get(name.split(".")[0])
         return f"{prefix}.{name}" if prefix else name
 
@@ -315,18 +315,22 @@ def _check_prefix(config: ModelConfig, family: Family, tensors: Tensors, prefix:
     It is what the name of the table of words has too much. Raise UsageError if none begins with the one that was given.
     """
     stored = tensors.stored()
-    if prefix and not any(name.startswith(prefix) for name in stored):
-        raise UsageError(f"--prefix {prefix!a}: no tensor of {folder} begins with it; leave it out")
+    wrapped = [name for name in stored if any(f".{wrapper}" in f".{name}" for wrapper in WRAPPERS)]
+    if prefix:
+        if not any(name.startswith(prefix) for name in stored) and not (prefix in WRAPPERS and wrapped):
+            raise UsageError(f"--prefix {prefix!a}: no tensor of {folder} begins with it; leave it out")
+        return
     outer = "transformer." if config.causal else f"{family.prefix}."
     words = next(names.encoder(config)).name(cast(names.Form, family.form))
     inner = words.removeprefix(outer)
-    if words in tensors.shapes():
-        return
-    for name in (name for name in stored if name.endswith(f".{inner}")):
+    others = [name for name in stored if name.endswith(f".{inner}")] if words not in tensors.shapes() else []
+    for name in others[:1] or wrapped[:1]:
         more = name.removesuffix(inner).removesuffix(outer)
+        more = more if others else next(wrapper for wrapper in WRAPPERS if wrapper in name)
         raise InputError(
-            f"{folder}: the names of its tensors begin with {more!a}, such as {name!a:.200}, as programs write them "
-            f"that wrap a model (torch.compile, DistributedDataParallel, Lightning); --prefix {more!a} takes that off"
+            f"{folder}: the names of its tensors begin with {more!a}, or have it within, such as {name!a:.200}, as "
+            f"programs write them that wrap a model (torch.compile, DistributedDataParallel, Lightning); --prefix "
+            f"{more!a} takes that off"
         )
 
 
