@@ -310,12 +310,13 @@ def write_model(model: Model, folder: Path) -> None:
     head = model.head.kind if model.head else ""
     pooler, moved = f"{family.prefix}.pooler.dense.", family.poolers.get(head)
     of_heads, saved = {}, set[str]()
-    changed = model.settings.get("imported", {}).get(CHANGED, ())
+    # A module is saved as a whole, also where only its bias differs from that of the base.
+    differing = model.settings.get("imported", {}).get(CHANGED, ())
+    changed = {weight.name(form).rpartition(".")[0] for weight in model.match.weights if weight.ours in differing}
     for weight in model.match.weights:
-        if weight.ours in changed:
-            name = weight.name(form)
-            of_heads[name] = weight.write(form, model.values[weight.ours])
-            saved.add(name.removeprefix(f"{family.prefix}.").rpartition(".")[0])
+        if (module := weight.name(form).rpartition(".")[0]) in changed:
+            of_heads[weight.name(form)] = weight.write(form, model.values[weight.ours])
+            saved.add(module.removeprefix(f"{family.prefix}."))
         elif weight.ours.split("/")[0] in names.HEAD_NAMES:
             name = weight.name(form)
             name = name.replace(pooler, f"{moved}.") if moved else name

@@ -145,6 +145,7 @@ def test_updates_of_the_pooler_and_of_embeddings_are_those_of_the_formula(tmp_pa
     convert("export", "peft", tmp_path / "run", tmp_path / "back")  # what the base has otherwise goes out as a whole
     stored = load_file(tmp_path / "back" / "adapter_model.safetensors")
     np.testing.assert_allclose(stored[f"base_model.model.{WORDS}.weight"], expected["embeddings/word"], atol=1e-6)
+    assert {f"base_model.model.bert.embeddings.LayerNorm.{part}" for part in ("weight", "bias")} <= stored.keys()
     settings = json.loads((tmp_path / "back" / "adapter_config.json").read_text())
     assert {"embeddings.word_embeddings", "embeddings.LayerNorm", "pooler"} <= {*settings["modules_to_save"]}
     convert("import", "peft", tmp_path / "back", tmp_path / "again", base=base)
