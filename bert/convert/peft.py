@@ -40,7 +40,7 @@ TASKS = {
 }
 # Settings that make another function of the tensors than W + alpha / r B A, where they have a value; peft has more in
 # `*_config`. Initial values that change the base are refused, too.
-OTHERS = {"use_dora", "use_qalora", "use_bdlora", "lora_bias", "fan_in_fan_out"}
+OTHERS = {"use_dora", "use_qalora", "use_bdlora", "lora_bias"}  # not fan_in_fan_out, which is for layers of GPT-2 only
 OTHERS |= {"layer_replication", "trainable_token_indices", "target_parameters", "alora_invocation_tokens"}
 MOST = 10**6  # of r and lora_alpha: larger ones are damage
 STARTS = (True, False, "gaussian", "orthogonal", "eva")

@@ -74,7 +74,8 @@ def test_an_adapter_comes_back_with_its_bits_and_a_variant_of_lora_is_refused(tm
     refused({"alpha_pattern": {"query": "much"}}, "alpha_pattern does not give modules a number")
     refused({"peft_type": "IA3"}, "not the settings of LoRA")
     refused({"r": 4}, r"are not \[4, 20\] and \[20, 4\] finite")
-    eva = {"init_lora_weights": "eva", "eva_config": {"rho": 2.0}}  # of the first values of A only
+    # Of the first values of A only; and what peft 0.21 sets to false for a torch.nn.Linear.
+    eva = {"init_lora_weights": "eva", "eva_config": {"rho": 2.0}, "fan_in_fan_out": True}
     write_json(tmp_path / "adapter" / "adapter_config.json", settings | eva)
     convert("import", "peft", tmp_path / "adapter", tmp_path / "eva", base=base)
     same_bits(weights(tmp_path / "eva"), found)
