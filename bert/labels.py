@@ -13,7 +13,7 @@ mapped by name.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ class Head:
     """whether the output is a number"""
     activation: str = ""
     """what makes the number of its logit: sigmoid; empty: it is the logit"""
+    spaced: bool = field(default=True, compare=False)
+    """whether each word that gets a tag is read as one within a text (`bert.text.tokenization.Tokenizer.spaced`)"""
 
     @property
     def outputs(self) -> int:
@@ -46,8 +48,9 @@ class Head:
     def entries(self) -> dict[str, Any]:
         """Return the entries of `config.json`."""
         named = {"id2label": by_number(self.labels)} if self.labels else {}
-        activated = {"activation": self.activation} if self.activation else {}
-        return {"head": self.kind, "regression": self.regression} | activated | named
+        named |= {"activation": self.activation} if self.activation else {}
+        named |= {} if self.spaced else {"spaced_words": False}
+        return {"head": self.kind, "regression": self.regression} | named
 
     def listed(self) -> str:
         """Return the names of the classes for a message."""
@@ -90,8 +93,8 @@ def of(settings: Mapping[str, Any], path: Path) -> Head | None:
     kind = settings.get("head", None if id2label is None else CLASSIFIER.name)  # earlier imports have no "head"
     if kind is None:
         return None
-    regression = settings.get("regression", False)
-    if type(kind) is not str or kind not in KINDS or type(regression) is not bool:
+    regression, spaced = settings.get("regression", False), settings.get("spaced_words", True)
+    if type(kind) is not str or kind not in KINDS or type(regression) is not bool or type(spaced) is not bool:
         raise InputError(f"{path}: head is {kind!a} and regression is {regression!a}; give a run of this program")
     activation = settings.get("activation", "")
     if activation not in (("", SIGMOID) if regression else ("",)):
@@ -100,7 +103,7 @@ def of(settings: Mapping[str, Any], path: Path) -> Head | None:
         return Head(kind=kind, regression=regression, activation=activation)
     if not isinstance(id2label, dict) or not is_complete(id2label, len(id2label)):
         raise InputError(f"{path}: id2label does not name each class; give a run of this program")
-    return Head(kind=kind, labels=ordered(id2label, path), regression=regression, activation=activation)
+    return Head(kind=kind, labels=ordered(id2label, path), regression=regression, activation=activation, spaced=spaced)
 
 
 def settings(run: Path) -> dict[str, Any]:

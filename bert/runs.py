@@ -80,7 +80,7 @@ class Run:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """Its tokenizer. Raise InputError if the model is causal, or if its vocabulary has another size."""
-        return tokenizer_for(vocabulary.path_in(self.path), self.config)
+        return tokenizer_for(vocabulary.path_in(self.path), self.config, self.head is None or self.head.spaced)
 
     def has(self, head: str) -> bool:
         """Return whether the checkpoint has variables of a head. Raise as `checkpoint.to_use` does."""

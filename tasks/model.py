@@ -188,6 +188,12 @@ def _kind(run: Run) -> ExampleKind:
         ) from error
 
 
+def spaces_words(run: Path | None) -> bool:
+    """Return how a run reads the words of sentences, as `labels.Head.spaced`; True if it does not tag."""
+    head = labels.of(labels.settings(run), run / "config.json") if run else None
+    return head is None or head.spaced
+
+
 def trained_labels(run: Path | None) -> tuple[str, ...]:
     """Return the names of the classes of a run's head; empty if it has none, or no run is given."""
     if run is None:

@@ -12,7 +12,7 @@ from bert import distillation
 from bert.core import ending, paths
 from bert.core.config import BatchConfig, FineTuneConfig, ModelConfig
 from bert.core.errors import UsageError
-from bert.heads import MASKED_LM
+from bert.heads import MASKED_LM, TAGS
 from bert.model import losses
 from bert.model.encoder import Mode
 from bert.model.parts import WHOLE, Parts
@@ -28,7 +28,7 @@ from bert.training.step import Step
 from tasks import datasets, features, inputs, labels, thresholds
 from tasks.config import TaskConfig
 from tasks.kind import Kind
-from tasks.model import entries, load, trained_labels
+from tasks.model import entries, load, spaces_words, trained_labels
 
 CHUNK = 4096  # records whose labels are read at once
 C = TypeVar("C", bound=FineTuneConfig)
@@ -125,7 +125,8 @@ def fine_tune(
             f"{setting} {tokens} is more than the model's {model.max_position_embeddings} positions; lower it"
         )
     comm = connect(config.run, config.parallel)
-    prepared = prepare(config, tokenizer_for(vocab, model), vocab, comm)
+    tokenizer = tokenizer_for(vocab, model, all(map(spaces_words, (config.init.source, config.distill.teacher))))
+    prepared = prepare(config, tokenizer, vocab, comm)
     data, kind = prepared.data, prepared.kind
     model = dataclasses.replace(model, vocab_size=model.vocab_size or data.description.vocab_size)
     run = fine_tuning.resolve(prepared.config, paths.workdir() / command / recipe, model, len(data), comm)
@@ -136,6 +137,7 @@ def fine_tune(
     task = prepared.objective(kind, model, run.run.seed, comm.parts)
     if run.lora.rank:
         task.module.encoder.adapt(run.lora, run.run.seed, run.init.frozen_layers)
+    read = {} if tokenizer.spaced or kind.head != TAGS else {"spaced_words": False}
     made, taught = with_teacher(kind, task, teacher, run, vocab, comm) if teacher else (task, {})
     training = loop.Training(
         task=made,
@@ -146,7 +148,7 @@ def fine_tune(
         vocab=vocab,
         start_from=run.init.source,
         new_heads=("pooler", MASKED_LM, kind.head.name),
-        entries={"recipe": recipe, **prepared.entries, **taught},
+        entries={"recipe": recipe, **prepared.entries, **read, **taught},
     )
     loop.train(training)
     if finish := prepared.finish:

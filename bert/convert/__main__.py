@@ -20,10 +20,11 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bert.convert import names
 from bert.core import cli, ending, outputs
+from bert.core.config import ModelConfig
 from bert.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ class Options:
     head: Literal["auto", "none", "classifier", "multilabel", "choice", "tags"] = names.AUTO
     """import from huggingface: what the tensors `classifier` are, where config.json does not say it; none imports the
     encoder alone and names what is left aside"""
+    prefix: str = ""
+    """import from huggingface: what the names of tensors have before those of transformers, such as _orig_mod. of
+    torch.compile; it is taken off the names that begin with it"""
     base: Path | None = None
     """import from peft: the run directory of the model that the adapter was trained on"""
 
@@ -57,6 +61,8 @@ class Options:
             raise UsageError("--labels has no effect on an export, which has the names of the run; leave it out")
         if self.head != names.AUTO and (self.direction == "export" or self.format == "google"):
             raise UsageError("--head is for an import from huggingface or peft; leave it out")
+        if self.prefix and (self.direction, self.format) != ("import", "huggingface"):
+            raise UsageError("--prefix is for an import from huggingface; leave it out")
 
 
 def convert(
@@ -67,22 +73,26 @@ def convert(
     labels: tuple[str, ...] = (),
     head: str = names.AUTO,
     base: Path | None = None,
+    prefix: str = "",
 ) -> None:
     """Create the folder `target` from `source`, complete or not at all.
 
     direction: "import" or "export". labels: names of the classes of an import, instead of those of the source. head:
-    what `classifier` is in an import from transformers. base: the run that an import from peft belongs to.
+    what `classifier` is in an import from transformers. base: the run that an import from peft belongs to. prefix: of
+    names of tensors, as in huggingface.py.
     """
     from bert.convert import google, huggingface, peft, run
 
     formats = {"google": google, "huggingface": huggingface, "peft": peft}
-    more = {} if head == names.AUTO else {"head": head}
+    more = ({} if head == names.AUTO else {"head": head}) | ({"prefix": prefix} if prefix else {})
     reader, writer = (run, formats[form]) if direction == "export" else (formats[form], run)
 
     def make(partial: Path) -> outputs.StageResult:
         if direction == "export":
             run.check_form(source)
-        model: Model = reader.read_model(source, *([head, base] if base else more.values()))
+        arguments: dict[str, Any] = {"head_name" if name == "head" else name: value for name, value in more.items()}
+        arguments |= {"head_name": head, "base": base} if base else {}
+        model: Model = reader.read_model(source, **arguments)
         model = run.named(model, labels) if labels else model
         writer.write_model(model, partial)
         _print_summary(model, direction, f"{direction} {form}: {target}")
@@ -111,11 +121,23 @@ def main(argv: list[str]) -> None:
 
     devices.hide_gpus()  # nothing is computed
     convert(
-        options.direction, options.format, options.source, options.target, options.labels, options.head, options.base
+        options.direction,
+        options.format,
+        options.source,
+        options.target,
+        options.labels,
+        options.head,
+        options.base,
+        options.prefix,
     )
-    heads = "--init.checkpoint", options.target, "--data.train", "FILE"
-    then = ("python", "-m", "tasks.train", "RECIPE", *heads) if options.direction == "import" else ()
-    ending.tell(options.target, "", *then)
+    ending.tell(options.target, "", *(_next(options.target) if options.direction == "import" else ()))
+
+
+def _next(run: Path) -> tuple[object, ...]:
+    """Return the words of a command that uses an imported run."""
+    if ModelConfig.load(run / "bert_config.json").causal:
+        return "python", "-m", "bert.generate", run, "PROMPT"
+    return "python", "-m", "tasks.train", "RECIPE", "--init.checkpoint", run, "--data.train", "FILE"
 
 
 if __name__ == "__main__":

@@ -132,6 +132,7 @@ def head(names: Sequence[str], fields: dict[str, Any], classes: int, path: Path)
         kind=kind.name,
         labels=() if regression and class_names == ("LABEL_0",) else class_names,
         regression=regression,
+        spaced=fields.get("spaced_words", True) is not False,
     )
 
 

@@ -6,9 +6,12 @@ with the file's before it is used, and every checksum is checked.
 The index is a table in LevelDB's format (github.com/google/leveldb, doc/table_format.md), uncompressed: blocks of
 sorted keys and values, then a block with the place of each of these blocks, then a footer with the place of that one.
 The value of the key "" describes the bundle, those of the other keys their tensors
-(tensorflow/core/protobuf/tensor_bundle.proto).
+(tensorflow/core/protobuf/tensor_bundle.proto). A variable that was made with a partitioner has an entry with its
+slices, and its parts have keys that begin with a zero byte, the name, and the first row and the number of rows of each
+axis, so that they stand in the order of the slices (tensorflow/core/util/saved_tensor_slice_util.cc).
 """
 
+import itertools
 import math
 import struct
 from collections.abc import Iterator
@@ -26,6 +29,7 @@ from bert.text.frames import masked_crc
 FOOTER, MAGIC = 48, struct.pack("<Q", 0xDB4775248B80FB57)
 TRAILER = struct.Struct("<BI")  # behind a block: its compression, and the masked CRC of the block and that byte
 MAX_VARINT_BYTES = 10
+PART, ESCAPED, ENDED = b"\0", b"\0\xff", b"\0\1"  # before the name in the key of a part; zero in it; behind it
 LONGEST_NAME = 4096  # bytes; each byte of a block can make a name that is longer by one
 
 
@@ -37,10 +41,14 @@ class Bundle:
     """The tensors of a bundle by name. Raises Damaged or OSError."""
 
     def __init__(self, prefix: Path) -> None:
-        self._prefix, self._entries = prefix, dict[str, Any]()
+        self._prefix, self._entries, self._parts = prefix, dict[str, Any](), dict[bytes, list[Any]]()
         header = None
         for key, value in _entries(files.read_description(prefix.with_name(f"{prefix.name}.index"))):
-            if key:
+            if key.startswith(PART):
+                whole, _, _ = key.removeprefix(PART).partition(ENDED)
+                part = _parse(tensor_bundle_pb2.BundleEntryProto(), value)
+                self._parts.setdefault(whole.replace(ESCAPED, b"\0"), []).append(part)
+            elif key:
                 entry = _parse(tensor_bundle_pb2.BundleEntryProto(), value)
                 self._entries[key.decode("utf-8", "replace")] = entry
             else:
@@ -69,9 +77,32 @@ class Bundle:
     def get(self, name: str) -> np.ndarray:
         """Return the values of a tensor of numbers."""
         entry, dtype, shape = self._entries[name], self.dtype(name), self._shape(name)
+        if not entry.slices:
+            return self._read(name, entry, dtype, shape)
+        value, is_there = np.zeros(shape, dtype.as_numpy_dtype), np.zeros(shape, bool)
+        extents = [
+            [(axis.start, axis.length if axis.HasField("length") else -1) for axis in one.extent]
+            for one in entry.slices
+        ]  # a length of -1 is the whole axis
+        for extent, part in itertools.zip_longest(sorted(extents), self._parts.get(name.encode(), [])):
+            if extent is None or part is None or len(extent) != len(shape) or part.dtype != entry.dtype:
+                raise Damaged(f"the parts of {name!r} are not those that it names")
+            axes = zip(extent, shape, strict=True)
+            at = tuple(slice(begin, size if count < 0 else begin + count) for (begin, count), size in axes)
+            if any(not 0 <= axis.start <= axis.stop <= size for axis, size in zip(at, shape, strict=True)):
+                raise Damaged(f"a part of {name!r} is outside of it")
+            if is_there[at].any():
+                raise Damaged(f"parts of {name!r} overlap")
+            value[at], is_there[at] = self._read(name, part, dtype, value[at].shape), True
+        if not is_there.all():
+            raise Damaged(f"{name!r} lacks a part")
+        return value
+
+    def _read(self, name: str, entry: Any, dtype: tf.DType, shape: tuple[int, ...]) -> np.ndarray:
+        """Return the values of an entry without slices. name: for messages."""
         path = self._prefix.with_name(f"{self._prefix.name}.data-{entry.shard_id:05d}-of-{self._shards:05d}")
         if entry.slices or entry.size != dtype.size * math.prod(shape):
-            raise Damaged(f"{name!r} is stored in parts, or its size is not that of its shape")
+            raise Damaged(f"the size of {name!r} is not that of its shape")
         if entry.offset < 0 or entry.offset + entry.size > path.stat().st_size:
             raise Damaged(f"{name!r} is outside of {path.name}")
         with open(path, "rb") as stream:

@@ -7,23 +7,27 @@ configuration means the exact function with erf, as in transformers: the publish
 versions of Google's code compute a tanh approximation under the same name.)
 """
 
+import dataclasses
 import glob
 import math
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import tensorflow as tf
 
-from bert.convert import architecture, garden, names, run
+from bert.convert import architecture, foreign, garden, names, run
 from bert.convert.bundle import Bundle, Damaged
 from bert.convert.run import Model
 from bert.core import files
+from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.text.normalization import Rules
 from bert.text.vocabulary import is_lower_case, load_vocab, rules_of
 from bert.training import checkpoint
 
+WORDS, MOST_PADDED = "bert/embeddings/word_embeddings", 1024  # rows
 CONFIG, VOCAB, CHECKPOINT = "bert_config.json", "vocab.txt", "bert_model.ckpt"
 STATE, MAX_STATE = "checkpoint", 1 << 20  # TensorFlow's list of checkpoints, and characters of it
 NEWEST = re.compile(r'^\s*model_checkpoint_path:\s*"([^"\n]+)"', re.MULTILINE)
@@ -58,6 +62,8 @@ def input_files(folder: Path) -> list[Path]:
     if there is no checkpoint, or if nothing chooses one.
     """
     indices = sorted(folder.glob("*.index"))
+    if not indices:
+        foreign.check(folder, "google")
     candidates = [path for path in indices if path.stem == CHECKPOINT] or indices
     if len(candidates) > 1 and (newest := _newest(folder)):
         candidates = [path for path in indices if path.stem == newest]
@@ -89,13 +95,14 @@ def read_model(folder: Path) -> Model:
     checkpoint.check_name(folder)
     index, *data = input_files(folder)[:-2]
     config, vocab = architecture.read_architecture(folder / CONFIG, ("bert",)), load_vocab(folder / VOCAB)
-    run.check_vocab_size(config, vocab, folder / VOCAB)
     prefix = index.with_suffix("")
     try:
         stored = Bundle(prefix)
         by_objects = garden.is_garden(stored)
         tensors = garden.Objects(stored, config) if by_objects else stored
         shapes, ignored = tensors.shapes(), (*IGNORED, *garden.IGNORED) if by_objects else IGNORED
+        config = _padded(config, shapes)
+        run.check_vocab_size(config, vocab, folder / VOCAB)
         match = names.match(config, "google", shapes, prefix, ignored, absent=names.NOT_GOOGLE)
         _check_size(match.weights, tensors, data, prefix)
         values = run.gather(match, "google", tensors.get, prefix)
@@ -105,6 +112,16 @@ def read_model(folder: Path) -> Model:
     head = architecture.head(match.heads, {}, names.class_count("google", shapes, names.NOT_GOOGLE), prefix)
     rules = rules_of(folder / VOCAB, vocab)
     return Model(config=config, vocab=vocab, rules=rules, match=match, values=values, settings=settings, head=head)
+
+
+def _padded(config: ModelConfig, shapes: Mapping[str, names.Shape]) -> ModelConfig:
+    """Return the configuration with the rows of the table of words.
+
+    NVIDIA's programs raise vocab_size to a multiple of 8 as they begin, and keep the file as it is.
+    """
+    rows = next(iter(shapes.get(WORDS, ())), 0)
+    fits = rows % 8 == 0 and 0 < rows - config.vocab_size < MOST_PADDED
+    return dataclasses.replace(config, vocab_size=rows) if fits else config
 
 
 def _check_size(weights: list[names.Weight], tensors: Bundle | garden.Objects, data: list[Path], prefix: Path) -> None:

@@ -12,6 +12,7 @@ import re
 import string
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +22,20 @@ from safetensors.numpy import save
 from tokenizers import BertWordPieceTokenizer
 from tokenizers.models import WordPiece
 
-from bert.convert import architecture, card, gpt2, h5, joined, modernbert, names, roberta, run, sentence, xlm_roberta
+from bert.convert import (
+    architecture,
+    card,
+    foreign,
+    gpt2,
+    h5,
+    joined,
+    modernbert,
+    names,
+    roberta,
+    run,
+    sentence,
+    xlm_roberta,
+)
 from bert.convert.families import FAMILIES, Family
 from bert.convert.run import Model
 from bert.core import files
@@ -58,6 +72,7 @@ IGNORED = (
     *(f"{prefix}.{name}" for prefix in {family.prefix for family in FAMILIES.values()} for name in BUFFERS),
     *gpt2.IGNORED,
 )
+WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")  # that PyTorch puts within names
 NONE = "none"  # only the encoder is taken
 NORMALIZER = {  # names in tokenizer_config.json -> in the normalizer of tokenizer.json
     "do_lower_case": "lowercase",
@@ -113,13 +128,15 @@ def _shards(folder: Path) -> list[Path]:
         file_of = files.read_object(folder / INDEX).get("weight_map")
         if not (isinstance(file_of, dict) and file_of and all(isinstance(name, str) for name in file_of.values())):
             raise InputError(f"{folder / INDEX}: weight_map does not name a file for each tensor; download it again")
-        if foreign := [name for name in file_of.values() if not SHARD.fullmatch(name)]:
-            raise InputError(f"{folder / INDEX}: {foreign[0]!a} is not a file of this folder; download it again")
+        if others := [name for name in file_of.values() if not SHARD.fullmatch(name)]:
+            raise InputError(f"{folder / INDEX}: {others[0]!a} is not a file of this folder; download it again")
         return sorted(folder / name for name in set(file_of.values()))
     if (folder / h5.NAME).exists():
         return [folder / h5.NAME]
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give a folder with {CONFIG} and {WEIGHTS}")
+    if not any(folder.glob("pytorch_model*.bin")):
+        foreign.check(folder, "huggingface")
     if pickles := sorted(path.name for path in folder.glob("*.bin")):
         raise InputError(
             f"{folder}: the weights are a pickle ({pickles[0]}), which could run code and is never loaded; "
@@ -134,9 +151,12 @@ class Tensors:
     A tensor that holds several of ours side by side is as many tensors (joined.py).
     """
 
-    def __init__(self, prefixes: Mapping[str, str], heads: int) -> None:
-        """prefixes: what precedes the names of a model without a head, by their first part. heads: of the attention."""
-        self.prefixes, self.heads = prefixes, heads
+    def __init__(self, prefixes: Mapping[str, str], heads: int, surplus: str) -> None:
+        """prefixes: what precedes the names of a model without a head, by their first part. heads: of the attention.
+
+        surplus: what is taken off the names that begin with it; with it go the wrappers of PyTorch within names.
+        """
+        self.prefixes, self.heads, self.surplus = prefixes, heads, surplus
         # full name -> file, name in the file, open file, shape, place in what is stored
         self._entries: dict[str, tuple[Path, str, Any, names.Shape, joined.Place]] = {}
 
@@ -163,6 +183,10 @@ class Tensors:
             if copy in self._entries and original not in self._entries:
                 self._entries[original] = self._entries.pop(copy)
 
+    def stored(self) -> list[str]:
+        """Return the names of the tensors in their files."""
+        return [name for _, name, *_ in self._entries.values()]
+
     def shapes(self) -> dict[str, names.Shape]:
         """Return the shapes of all tensors, by full name."""
         return {full_name: shape for full_name, (_, _, _, shape, _) in self._entries.items()}
@@ -177,17 +201,23 @@ class Tensors:
         return value[place]
 
     def _full_name(self, name: str) -> str:
+        name = name.removeprefix(self.surplus)
+        for piece in WRAPPERS if self.surplus else ():
+            name = name.replace(piece, "")
         name = name.replace(".LayerNorm.gamma", ".LayerNorm.weight").replace(".LayerNorm.beta", ".LayerNorm.bias")
         prefix = self.prefixes.get(name.split(".")[0])
         return f"{prefix}.{name}" if prefix else name
 
 
 @contextlib.contextmanager
-def _opened(folder: Path, family: Family, heads: int) -> Iterator[Tensors]:
-    """Open all tensors of the folder. Raises InputError for a file that does not agree with its header."""
+def _opened(folder: Path, family: Family, heads: int, surplus: str) -> Iterator[Tensors]:
+    """Open all tensors of the folder. Raises InputError for a file that does not agree with its header.
+
+    surplus: as in `Tensors`.
+    """
     prefixes = dict.fromkeys(family.unprefixed, family.prefix)
     with contextlib.ExitStack() as stack:
-        tensors = Tensors(prefixes | dict.fromkeys(gpt2.UNPREFIXED, "transformer"), heads)
+        tensors = Tensors(prefixes | dict.fromkeys(gpt2.UNPREFIXED, "transformer"), heads, surplus)
         for path in _shards(folder):
             if not path.exists():
                 raise InputError(f"{path}: no such file, but {INDEX} names it; download it again")
@@ -202,11 +232,12 @@ def _opened(folder: Path, family: Family, heads: int) -> Iterator[Tensors]:
         yield tensors
 
 
-def read_model(folder: Path, head_name: str = names.AUTO) -> Model:
+def read_model(folder: Path, head_name: str = names.AUTO, prefix: str = "") -> Model:
     """Read a model's folder, of transformers or of sentence-transformers.
 
     head_name: which head the tensors `classifier.*` are, if `architectures` does not say it; NONE leaves aside what is
-    beside the encoder. Raises InputError if the folder is damaged, unsupported or has unknown tensors.
+    beside the encoder. prefix: what is taken off the names of tensors that begin with it. Raises InputError if the
+    folder is damaged, unsupported or has unknown tensors.
     """
     outer, folder = folder, sentence.transformer(folder)
     fields = files.read_object(folder / CONFIG)
@@ -236,7 +267,8 @@ def read_model(folder: Path, head_name: str = names.AUTO) -> Model:
     if _shards(folder) == [folder / h5.NAME] and not family.tensorflow:
         raise InputError(f"{folder}: {family.title} is not read from {h5.NAME}; write {WEIGHTS} with save_pretrained")
     tied = gpt2.TIED if config.causal else family.tied
-    with _opened(folder, family, config.num_attention_heads) as tensors:
+    with _opened(folder, family, config.num_attention_heads, prefix) as tensors:
+        _check_prefix(config, family, tensors, prefix, folder)
         kind = _classifier(fields, tensors.shapes(), family, head_name, folder / CONFIG)
         if kind and (pooler := family.poolers.get(kind.name)):  # the dense layer that is the pooler here
             tensors.put(f"{pooler}.", f"{family.prefix}.pooler.dense.")
@@ -260,6 +292,8 @@ def read_model(folder: Path, head_name: str = names.AUTO) -> Model:
         classes = names.class_count(form, shapes, absent)
         head = architecture.head(match.heads, fields, classes, folder / CONFIG)
         head = scored.of(head) if scored else head
+        if head and head.kind == TAGS.name and tokens in ("byte pairs", "bracketed byte pairs"):
+            head = replace(head, spaced=byte_bpe.has_prefix(tokenizer))  # as it is with is_split_into_words
         values = run.gather(match, form, tensors.get, folder)
     left = [name.removeprefix(UNREAD) for name in match.ignored]
     match = match._replace(ignored=[*left, *sorted(unsupported)])
@@ -306,6 +340,31 @@ def _embedding(folder: Path, rules: Rules, config: ModelConfig, alone: bool) -> 
             raise
         return {}
     return embedding.entries() if embedding else {}
+
+
+def _check_prefix(config: ModelConfig, family: Family, tensors: Tensors, prefix: str, folder: Path) -> None:
+    """Raise InputError if the names of the tensors begin with something else than those of transformers.
+
+    It is what the name of the table of words has too much. Raise UsageError if none begins with the one that was given.
+    """
+    stored = tensors.stored()
+    wrapped = [name for name in stored if any(f".{wrapper}" in f".{name}" for wrapper in WRAPPERS)]
+    if prefix:
+        if not any(name.startswith(prefix) for name in stored) and not (prefix in WRAPPERS and wrapped):
+            raise UsageError(f"--prefix {prefix!a}: no tensor of {folder} begins with it; leave it out")
+        return
+    outer = "transformer." if config.causal else f"{family.prefix}."
+    words = next(names.encoder(config)).name(cast(names.Form, family.form))
+    inner = words.removeprefix(outer)
+    others = [name for name in stored if name.endswith(f".{inner}")] if words not in tensors.shapes() else []
+    for name in others[:1] or wrapped[:1]:
+        more = name.removesuffix(inner).removesuffix(outer)
+        more = more if others else next(wrapper for wrapper in WRAPPERS if wrapper in name)
+        raise InputError(
+            f"{folder}: the names of its tensors begin with {more!a}, or have it within, such as {name!a:.200}, as "
+            f"programs write them that wrap a model (torch.compile, DistributedDataParallel, Lightning); --prefix "
+            f"{more!a} takes that off"
+        )
 
 
 def _of_classifiers(shapes: Mapping[str, names.Shape], family: Family) -> set[str]:
@@ -399,8 +458,9 @@ def _bracketed_tokenizer(folder: Path, config: ModelConfig) -> str:
     path = folder / TOKENIZER
     if not path.exists():
         raise InputError(f"{folder}: no {TOKENIZER}; write it with save_pretrained of transformers")
-    run.check_vocab_size(config, BracketedBPE(path).vocabulary, path)
-    modernbert.check_settings(folder)
+    tokenizer = BracketedBPE(path)
+    run.check_vocab_size(config, tokenizer.vocabulary, path)
+    modernbert.check_settings(folder, tokenizer.prefix)
     return str(tokenizer_kind.content(path))
 
 
@@ -631,12 +691,16 @@ def write_tokenizer(model: Model, folder: Path) -> dict[str, int]:
     """
     read = model.settings.get("inputs") if "imported" in model.settings else None  # of a CrossEncoder
     longest = read["length"] if isinstance(read, dict) else model.config.max_position_embeddings
+    text = model.tokenizer
+    if model.tokens in ("byte pairs", "bracketed byte pairs") and model.head and model.head.kind == TAGS.name:
+        # What is_split_into_words makes of a word follows from the tokenizer.
+        text = byte_bpe.with_prefix(text) if model.head.spaced else text
     if model.tokens == "bracketed byte pairs":
-        return modernbert.write_tokenizer(model.tokenizer, longest, folder)
+        return modernbert.write_tokenizer(text, longest, folder)
     if model.tokens == "unigram":
-        return xlm_roberta.write_tokenizer(model.tokenizer, longest, folder)
-    if model.tokenizer:
-        return roberta.write_tokenizer(model.tokenizer, longest, folder)
+        return xlm_roberta.write_tokenizer(text, longest, folder)
+    if text:
+        return roberta.write_tokenizer(text, longest, folder)
     run.write_vocab(model, folder)
     rules = model.rules
     if rules.folds:

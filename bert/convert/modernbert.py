@@ -167,19 +167,21 @@ def config_fields(config: ModelConfig, activation: str) -> dict[str, Any]:
     )
 
 
-def check_settings(folder: Path) -> None:
-    """Raise InputError if tokenizer_config.json makes other tokens of a text than tokenizer.json does alone."""
+def check_settings(folder: Path, prefix: bool) -> None:
+    """Raise InputError if tokenizer_config.json makes other tokens of a text than tokenizer.json does alone.
+
+    prefix: whether the latter puts a space before a text.
+    """
     path = folder / SETTINGS
     settings = files.read_object(path) if path.exists() else {}
     name = str(settings.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Tokenizer")
-    if name not in ("", "PreTrained", "TokenizersBackend"):
+    if name not in ("", "PreTrained", "TokenizersBackend", "Roberta"):  # of which transformers reads tokenizer.json
         raise InputError(f"{path}: tokenizer_class is {name}Tokenizer; supported: PreTrainedTokenizerFast")
     for role, token in {**ROLES, "mask_token": bracketed_bpe.MASK}.items():
         stated = settings.get(role, token)
         if (stated.get("content") if isinstance(stated, dict) else stated) != token:
             raise InputError(f"{path}: {role} is {stated!a}; supported: {token}")
-    if settings.get("add_prefix_space"):
-        raise InputError(f"{path}: add_prefix_space is true, but {byte_bpe.NAME} adds no space; remove the wrong one")
+    byte_bpe.check_prefix(settings, prefix, path)
 
 
 def write_tokenizer(text: str, longest: int, folder: Path) -> dict[str, int]:
@@ -193,7 +195,7 @@ def write_tokenizer(text: str, longest: int, folder: Path) -> dict[str, int]:
     mask = {"content": bracketed_bpe.MASK, "lstrip": tokenizer.mask_strips, "normalized": False}
     mask |= {"rstrip": False, "single_word": False}
     settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": longest}
-    settings |= {"model_input_names": ["input_ids", "attention_mask"]}
+    settings |= {"model_input_names": ["input_ids", "attention_mask"], "add_prefix_space": tokenizer.prefix}
     files.write_json(folder / SETTINGS, settings | ROLES | {"mask_token": {"__type": "AddedToken", **mask}})
     files.write_json(folder / "special_tokens_map.json", ROLES | {"mask_token": mask})
     ids = {f"{role}_token_id": tokenizer.vocabulary[ROLES[f"{role}_token"]] for role in ("cls", "sep", "pad")}

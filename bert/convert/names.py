@@ -282,5 +282,6 @@ def match(
 
 
 def shortened(names: Sequence[str]) -> str:
-    """Return the names for a message, only the first few if there are many."""
+    """Return the names for a message, only the first few if there are many, and without control characters."""
+    names = [name if name.isprintable() else ascii(name) for name in names]
     return ", ".join(names[:MAX_LISTED]) + (f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else "")

@@ -1,27 +1,35 @@
 """Folders of peft (github.com/huggingface/peft) with the low-rank updates of LoRA: adapter_config.json and tensors.
 
 An adapter has the updates and the heads. It belongs to a base model, whose weights are not in it: an import takes them
-from a run, and the new run has them, the updates and the heads.
+from a run, and the new run has them, the updates and the heads. Updates of what has none here (the pooler, embeddings)
+are added to the weights of the base.
+
+Source: peft 0.21 (tuners/lora: model.py, layer.py; utils/other.py).
 """
 
 import dataclasses
 import re
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from bert.convert import architecture, joined, names, run
+from bert.convert import architecture, foreign, joined, names, run
 from bert.convert.families import Family
 from bert.convert.huggingface import DTYPES
-from bert.convert.names import Form, Shape, Weight
+from bert.convert.names import Shape
+from bert.convert.roberta import SETTINGS
 from bert.convert.run import Model
 from bert.core import files
 from bert.core.errors import InputError, UsageError
 from bert.heads import ANSWER_SPAN, CLASSIFIER, KINDS, MULTILABEL, TAGS
+from bert.labels import Head
 from bert.model.low_rank import SCALE, A, B
+from bert.text import byte_bpe
 
 CONFIG, WEIGHTS, PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
 TASKS = {
@@ -32,14 +40,21 @@ TASKS = {
 }
 # Settings that make another function of the tensors than W + alpha / r B A, where they have a value; peft has more in
 # `*_config`. Initial values that change the base are refused, too.
-OTHERS = {"use_dora", "use_qalora", "use_bdlora", "lora_bias", "fan_in_fan_out", "alpha_pattern", "rank_pattern"}
+OTHERS = {"use_dora", "use_qalora", "use_bdlora", "lora_bias"}  # not fan_in_fan_out, which is for layers of GPT-2 only
 OTHERS |= {"layer_replication", "trainable_token_indices", "target_parameters", "alora_invocation_tokens"}
 MOST = 10**6  # of r and lora_alpha: larger ones are damage
 STARTS = (True, False, "gaussian", "orthogonal", "eva")
+REPEATED = ("pissa", "olora")  # initial values that change the base, which peft changes again as it loads the adapter
+MERGE = "merge it in peft (merge_and_unload, save_pretrained), and import that with huggingface"
+PLAIN = "merge it at the end of its training, before it is saved (merge_and_unload, save_pretrained), and import that"
+PAIR = re.compile(r"(.+)\.lora_(embedding_)?([AB])(?:\.weight)?")  # name of a tensor of an update
+WORDS = "embeddings/word"
+CHANGED = "changed"  # of an imported run's settings: the weights of the encoder that the base has otherwise
 
 
 def input_files(folder: Path) -> list[Path]:
     """Return the files of an adapter. Raise InputError if one is not there."""
+    foreign.check(folder, "peft")
     if missing := [name for name in (CONFIG, WEIGHTS) if not (folder / name).exists()]:
         raise InputError(f"{folder}: no {missing[0]}; write it with save_pretrained of peft, safe_serialization=True")
     return [folder / CONFIG, folder / WEIGHTS]
@@ -53,27 +68,106 @@ def read_model(folder: Path, head_name: str, base: Path) -> Model:
     """
     model, path, fields = run.read_model(base), folder / CONFIG, files.read_object(folder / CONFIG)
     family, form = _family(model, base), model.form
-    scale, rank = _scale(fields, path)
-    tensors = _tensors(folder / WEIGHTS, family)
-    kernels = {weight.name(form): weight for weight in names.encoder(model.config)}
+    tensors, added = _tensors(folder / WEIGHTS, family)
+    kind = _kind(fields, model.head) if head_name == names.AUTO else head_name
+    kept = not added and kind in (None, model.head and model.head.kind) and not _has_head(tensors, family)
+    kind = model.head.kind if kept and model.head else kind  # of which the adapter has nothing
+    model = _of_task(model, kind, tensors, added, family)
+    tied = not kind and not added and "masked_lm" in model.match.heads and _has_words(tensors, family)
+    settings = _Settings(fields, path, f"{family.prefix}." if added else "", tied)
     updates: dict[str, np.ndarray] = {}
-    for name in sorted(name for name in tensors if re.search(r"\.lora_[AB]\.", name)):
-        module, _, part = name.rpartition(".lora_")
-        kernel, at = kernels.get(f"{module}.weight"), {"A.weight": A, "B.weight": B}.get(part)
-        if kernel is None or at is None or not re.match(r"layer_\d+/.*/kernel$", kernel.ours):
-            raise InputError(f"{folder / WEIGHTS}: {PREFIX}{name}: the base {base} has no such dense layer in a layer")
-        ours, value = kernel.ours.removesuffix("/kernel"), np.ascontiguousarray(tensors.pop(name).T)
-        shape = (kernel.shape[0], rank) if at == A else (rank, kernel.shape[1])
-        if value.shape != shape or not np.isfinite(value).all():
+    known = {weight.name(form): weight for weight in model.match.weights}
+    for module, pair in _pairs(tensors, folder / WEIGHTS).items():
+        weight = known.get(f"{module}.weight")
+        if weight is None or len(weight.shape) != 2:
             raise InputError(
-                f"{folder / WEIGHTS}: {name} is not {list(shape[::-1])} finite numbers, as the base and r in {CONFIG} "
-                "need it; give the base of this adapter"
+                f"{folder / WEIGHTS}: {module}: the base {base} has no such layer; give the base of this adapter, or "
+                f"{MERGE}"
             )
-        updates |= {f"{ours}/{at}": value, f"{ours}/{SCALE}": np.array(scale, np.float32)}
-    if not updates or any(f"{name.rsplit('/', 1)[0]}/{each}" not in updates for name in updates for each in (A, B)):
-        raise InputError(f"{folder / WEIGHTS}: no pairs of lora_A and lora_B; give the folder of an adapter of LoRA")
-    kind = next((head for head, task in TASKS.items() if task == fields.get("task_type")), None)
-    return _with_heads(model, tensors, kind if head_name == names.AUTO else head_name, folder, family, form, updates)
+        rank, scale = settings.of(module)
+        kernel = weight.ours.endswith("/kernel")
+        outputs, inputs = weight.shape_in(form) if kernel else weight.shape_in(form)[::-1]
+        (a, b), shapes = pair, [[rank, inputs], [outputs, rank]]
+        if [[*a.shape], [*b.shape]] != shapes or not (np.isfinite(a).all() and np.isfinite(b).all()):
+            raise InputError(
+                f"{folder / WEIGHTS}: {module}: lora_A and lora_B are not {shapes[0]} and {shapes[1]} finite numbers, "
+                f"as the base and r in {CONFIG} need it; give the base of this adapter"
+            )
+        if kernel and weight.ours.startswith("layer_"):
+            ours = weight.ours.removesuffix("/kernel")
+            updates |= {f"{ours}/{A}": np.ascontiguousarray(a.T), f"{ours}/{B}": np.ascontiguousarray(b.T)}
+            updates[f"{ours}/{SCALE}"] = np.array(scale, np.float32)
+        else:
+            name = weight.name(form)
+            value = tensors.get(name, weight.write(form, model.values[weight.ours]))
+            tensors[name] = value + np.float32(scale) * (b @ a if kernel else (b @ a).T)
+    made = _with_heads(model, tensors, kind, folder, family, updates, kept)
+    return dataclasses.replace(made, head=_head(made, model, folder))
+
+
+def _kind(fields: Mapping[str, Any], head: Head | None) -> str | None:
+    """Return the kind of head of an adapter by its task: that of the base if it is of this task, as in peft."""
+    of_task = [name for name, task in TASKS.items() if task == fields.get("task_type")]
+    return head.kind if head and head.kind in of_task else next(iter(of_task), None)
+
+
+def _head(made: Model, base: Model, folder: Path) -> Head | None:
+    """Return what the outputs of the adapter mean: with the names of the base's classes, as in peft, if they fit."""
+    head, own = made.head, base.head
+    if head is None:
+        return None
+    if own and own.kind == head.kind:
+        return own if own.outputs == head.outputs else dataclasses.replace(head, spaced=own.spaced)
+    pairs = made.tokens == "byte pairs" and not byte_bpe.has_prefix(made.tokenizer)
+    if head.kind != TAGS.name or not pairs:
+        return head
+    settings = files.read_object(folder / SETTINGS) if (folder / SETTINGS).exists() else {}
+    if type(spaced := settings.get("add_prefix_space")) is not bool:
+        spaced = True
+        print(
+            f"note: {folder}: no {SETTINGS} with add_prefix_space; words are read with a space before them",
+            file=sys.stderr,
+        )
+    return dataclasses.replace(head, spaced=spaced)
+
+
+def _has_head(tensors: Mapping[str, np.ndarray], family: Family) -> bool:
+    """Return whether an adapter has tensors of the head of a task."""
+    places = {family.names.get(kind.name, kind.huggingface).split(".")[0] for kind in KINDS.values()}
+    return any(name.split(".")[0] in places for name in tensors)
+
+
+def _of_task(model: Model, kind: str | None, tensors: Mapping[str, np.ndarray], added: bool, family: Family) -> Model:
+    """Return the base without the head of masked words if the adapter changes its table in a model without this head.
+
+    added: whether the names of the adapter are those of a model without a head.
+    """
+    if not (kind or added) or not _has_words(tensors, family):
+        return model
+    match = model.match
+    kept = [weight for weight in match.weights if weight.ours.split("/")[0] != "masked_lm"]
+    heads = [name for name in match.heads if name != "masked_lm"]
+    return dataclasses.replace(model, match=match._replace(weights=kept, heads=heads))
+
+
+def _has_words(tensors: Mapping[str, np.ndarray], family: Family) -> bool:
+    """Return whether an adapter changes the table of words."""
+    words = family.name(WORDS, "bert.embeddings.word_embeddings")
+    return any(name.startswith(f"{words}.") for name in tensors)
+
+
+def _pairs(tensors: dict[str, np.ndarray], path: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Take the pairs lora_A, lora_B out of the tensors; return them by their module.
+
+    Raise InputError if there are none, or if a part is missing.
+    """
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for name in [name for name in tensors if PAIR.fullmatch(name)]:
+        module, _, part = PAIR.fullmatch(name).groups()  # type: ignore[union-attr]
+        found.setdefault(module, {})[part] = tensors.pop(name)
+    if not found or any(len(pair) < 2 for pair in found.values()):
+        raise InputError(f"{path}: no pairs of lora_A and lora_B; give the folder of an adapter of LoRA")
+    return {module: (found[module]["A"], found[module]["B"]) for module in sorted(found)}
 
 
 def _with_heads(
@@ -82,34 +176,34 @@ def _with_heads(
     kind: str | None,
     folder: Path,
     family: Family,
-    form: Form,
     updates: dict[str, np.ndarray],
+    kept: bool,
 ) -> Model:
-    """Return the base with the heads that are left among the tensors, in place of its own, and with the updates."""
+    """Return the base with the tensors of the adapter in place of its own, and with the updates.
+
+    kept: whether the base keeps the head of its task.
+    """
+    form = model.form
     if kind and (pooler := family.poolers.get(kind)):
         moved = f"{family.prefix}.pooler.dense."
         tensors = {re.sub(f"^{re.escape(pooler)}\\.", moved, name): value for name, value in tensors.items()}
-    own = [weight for weight in model.match.weights if not _is_replaced(weight, tensors, family, form)]
+    own = [weight for weight in model.match.weights if kept or weight.ours.split("/")[0] not in KINDS]
     stored: dict[str, np.ndarray] = {weight.name(form): weight.write(form, model.values[weight.ours]) for weight in own}
     stored |= tensors
     shapes: dict[str, Shape] = {name: value.shape for name, value in stored.items()}
     absent = {name for name in names.SAME_NAME if name != kind}
-    match = names.match(model.config, form, shapes, folder / WEIGHTS, (), absent)
+    match = names.match(model.config, form, shapes, folder / WEIGHTS, (), absent, MERGE)
     head = architecture.head(match.heads, {}, names.class_count(form, shapes, absent), folder / CONFIG)
+    settings = run.import_settings(f"peft {folder.name}", match)
+    settings["imported"][CHANGED] = [w.ours for w in names.encoder(model.config) if w.name(form) in tensors]
     return dataclasses.replace(
         model,
         match=match,
         values=run.gather(match, form, stored.__getitem__, folder / WEIGHTS),
         updates=updates,
-        settings=run.import_settings(f"peft {folder.name}", match),
+        settings=settings,
         head=head,
     )
-
-
-def _is_replaced(weight: Weight, tensors: dict[str, np.ndarray], family: Family, form: Form) -> bool:
-    """Return whether a weight of the base belongs to a task's head, or to another head that the adapter has."""
-    head = weight.ours.split("/")[0]
-    return head in KINDS or weight.name(form) in tensors
 
 
 def _family(model: Model, where: Path) -> Family:
@@ -121,38 +215,77 @@ def _family(model: Model, where: Path) -> Family:
     return model.family
 
 
-def _scale(fields: dict[str, Any], path: Path) -> tuple[float, int]:
-    """Return alpha / r and r. Raise InputError if the adapter is another function of its tensors than LoRA's."""
-    rank, alpha = fields.get("r"), fields.get("lora_alpha")
-    is_lora = fields.get("peft_type") == "LORA" and type(rank) is int and 0 < rank < MOST
-    if not is_lora or type(alpha) not in (int, float) or not abs(alpha) < MOST:  # type: ignore[arg-type]
-        raise InputError(f"{path}: not the settings of LoRA (peft_type, r, lora_alpha)")
-    wrong = [name for name in fields if (name in OTHERS or name.endswith("_config")) and fields[name]]
-    wrong += ["bias"] if fields.get("bias", "none") != "none" else []
-    wrong += ["init_lora_weights"] if fields.get("init_lora_weights", True) not in STARTS else []
-    if wrong:
-        raise InputError(
-            f"{path}: {wrong[0]} is {str(fields[wrong[0]])[:60]}, which is not supported; merge it in peft"
-        )
-    rank = cast(int, rank)
-    return float(cast(float, alpha)) / (rank**0.5 if fields.get("use_rslora") else rank), rank
+class _Settings:
+    """The rank and the factor of each update of an adapter."""
+
+    def __init__(self, fields: Mapping[str, Any], path: Path, added: str, tied: bool) -> None:
+        """added: what the names of modules have here and not there. tied: whether the head of masked words reads a
+        table that the adapter changes.
+
+        Raise InputError if the adapter is another function of its tensors than LoRA's.
+        """
+        self._fields, self._path, self._added = fields, path, added
+        rank, alpha = fields.get("r"), fields.get("lora_alpha")
+        if fields.get("peft_type") != "LORA" or not _is_rank(rank) or not _is_alpha(alpha):
+            raise InputError(f"{path}: not the settings of LoRA (peft_type, r, lora_alpha)")
+        if tied:  # merged by peft 0.21 they are one table, of another model: its head has still the table of the base
+            raise InputError(
+                f"{path}: changes the word_embeddings, but not the table of the head of masked words, which is the "
+                "same here; --head none imports the encoder alone"
+            )
+        start = fields.get("init_lora_weights", True)
+        configs = {name for name in fields if name.endswith("_config")} - ({"eva_config"} if start == "eva" else set())
+        wrong = [name for name in fields if name in OTHERS | configs and fields[name]]
+        wrong += ["bias"] if fields.get("bias", "none") != "none" else []
+        if start not in STARTS:
+            remedy = MERGE if start in REPEATED else PLAIN
+            raise InputError(f"{path}: init_lora_weights is {start!a:.60}, which changes the base; {remedy}")
+        if wrong:
+            raise InputError(f"{path}: {wrong[0]} is {fields[wrong[0]]!a:.60}, which is not supported; {MERGE}")
+        for key, is_valid in (("rank_pattern", _is_rank), ("alpha_pattern", _is_alpha)):
+            pattern = fields.get(key) or {}
+            if not isinstance(pattern, dict) or not all(map(is_valid, pattern.values())):
+                raise InputError(f"{path}: {key} does not give modules a number; write it again with peft")
+
+    def of(self, module: str) -> tuple[int, float]:
+        """Return r and alpha / r of a module. Raise InputError for a pattern that is no regular expression."""
+        name = module.removeprefix(self._added)
+        rank = self._matching("rank_pattern", name, self._fields["r"])
+        alpha = self._matching("alpha_pattern", name, self._fields["lora_alpha"])
+        return int(rank), float(alpha) / (rank**0.5 if self._fields.get("use_rslora") else rank)
+
+    def _matching(self, key: str, module: str, usual: float) -> float:
+        try:
+            patterns: dict[str, float] = self._fields.get(key) or {}
+            return next((value for name, value in patterns.items() if re.match(rf"(.*\.)?({name})$", module)), usual)
+        except re.error as error:
+            raise InputError(f"{self._path}: {key} is not made of regular expressions ({error})") from error
 
 
-def _tensors(path: Path, family: Family) -> dict[str, np.ndarray]:
-    """Return the tensors by their names in a model of transformers with a head."""
+def _is_rank(value: object) -> bool:
+    return type(value) is int and 0 < value < MOST
+
+
+def _is_alpha(value: object) -> bool:
+    return type(value) in (int, float) and abs(value) < MOST  # type: ignore[arg-type]
+
+
+def _tensors(path: Path, family: Family) -> tuple[dict[str, np.ndarray], bool]:
+    """Return the tensors by their names in a model of transformers with a head, and whether theirs have no head."""
     files.check_regular(path)
-    found = {}
+    found, added = {}, False
     try:
         with safe_open(path, framework="numpy") as opened:
             for name in opened.keys():  # noqa: SIM118 it is not a dict
                 inner, dtype = name.removeprefix(PREFIX), opened.get_slice(name).get_dtype()
                 if inner == name or dtype not in DTYPES:
                     raise InputError(f"{path}: {name}, {dtype}, is no tensor of an adapter; save it again with peft")
-                inner = f"{family.prefix}.{inner}" if inner.split(".")[0] in family.unprefixed else inner
+                if inner.split(".")[0] in family.unprefixed:
+                    inner, added = f"{family.prefix}.{inner}", True
                 found[inner] = opened.get_tensor(name).astype(np.float32)
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path}: not a complete safetensors file ({error!s:.200}); write it again") from error
-    return found
+    return found, added
 
 
 def write_model(model: Model, folder: Path) -> None:
@@ -176,13 +309,19 @@ def write_model(model: Model, folder: Path) -> None:
         raise InputError("the low-rank updates of the run have several ranks or factors; export huggingface")
     head = model.head.kind if model.head else ""
     pooler, moved = f"{family.prefix}.pooler.dense.", family.poolers.get(head)
-    of_heads = {}
+    of_heads, saved = {}, set[str]()
+    # A module is saved as a whole, also where only its bias differs from that of the base.
+    differing = model.settings.get("imported", {}).get(CHANGED, ())
+    changed = {weight.name(form).rpartition(".")[0] for weight in model.match.weights if weight.ours in differing}
     for weight in model.match.weights:
-        if weight.ours.split("/")[0] in names.HEAD_NAMES:
+        if (module := weight.name(form).rpartition(".")[0]) in changed:
+            of_heads[weight.name(form)] = weight.write(form, model.values[weight.ours])
+            saved.add(module.removeprefix(f"{family.prefix}."))
+        elif weight.ours.split("/")[0] in names.HEAD_NAMES:
             name = weight.name(form)
             name = name.replace(pooler, f"{moved}.") if moved else name
             of_heads[name] = weight.write(form, model.values[weight.ours])
-    saved = {name.removeprefix(f"{family.prefix}.").split(".")[0] for name in of_heads}
+            saved.add(name.removeprefix(f"{family.prefix}.").split(".")[0])
     bare = "" if head else f"{family.prefix}."  # of a model without a head
     every = {f"{PREFIX}{name.removeprefix(bare)}": value for name, value in (tensors | of_heads).items()}
     (rank,), (scale,) = ranks, scales

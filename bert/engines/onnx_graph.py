@@ -237,8 +237,8 @@ class Graph:
     def layer(self, x: str, reach: Reach, name: str, read: str | None = None) -> str:
         """Return the output of a layer [B, T, D], or [R, D] of the rows `read` [R]."""
         pre = self.config.norm_placement == "pre"
-        normalised = self.norm(x, f"{name}/attention") if f"{name}/attention/layer_norm/gamma" in self.weights else x
-        context = self.context(normalised if pre else x, reach, name)
+        own = pre and f"{name}/attention/layer_norm/gamma" in self.weights
+        context = self.context(self.norm(x, f"{name}/attention") if own else x, reach, name)
         if read is not None:
             flat = self.integers(-1, self.config.hidden_size)
             x, context = (self.node("Gather", self.node("Reshape", y, flat), read) for y in (x, context))
@@ -275,9 +275,9 @@ class Graph:
 
     def over_tokens(self, hidden: str, pool: str) -> str:
         """Return the states [B, T, D] pooled over the tokens of each text [B, D], as `bert.model.heads.pooled`."""
-        mask = self.node("Unsqueeze", self.texts[MASK], self.integers(2))
         if pool == "cls":
             return self.node("Gather", hidden, self.constant("first", np.int64(0)), axis=1)
+        mask = self.node("Unsqueeze", self.texts[MASK], self.integers(2))
         if pool == "max":
             least = self.number(float(np.finfo(np.float32).min))
             inside = self.node("Where", self.node("Cast", mask, to=TensorProto.BOOL), hidden, least)

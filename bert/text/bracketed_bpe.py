@@ -40,7 +40,8 @@ class BracketedBPE(ByteBPE):
 
     def __init__(self, path: Path) -> None:
         fields, self.vocabulary = _read(path)
-        self.path, self.size, self.prefix, self.special = path, len(self.vocabulary), False, SPECIAL
+        self.path, self.size, self.special = path, len(self.vocabulary), SPECIAL
+        self.prefix = fields["pre_tokenizer"]["add_prefix_space"]
         self.added = tuple(token["content"] for token in fields["added_tokens"])
         self.made = made(self.vocabulary, fields["model"]["merges"])
         self.mask_strips = any(token["lstrip"] for token in fields["added_tokens"] if token["content"] == MASK)
@@ -51,6 +52,11 @@ class BracketedBPE(ByteBPE):
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     """Return the content of a file, in the form of today's version of the library, and the ids of all tokens."""
     fields = fields_of(path, REMEDY)
+    if fields["model"].get("byte_fallback"):
+        raise InputError(
+            f"{path}: a BPE of characters with byte_fallback, the tokenizer of Gemma and mmBERT, which is not "
+            "supported; use that model with transformers, or XLM-RoBERTa here"
+        )
     try:
         return fields, _check(fields)
     except ValueError as error:
@@ -62,7 +68,7 @@ def _check(fields: dict[str, Any]) -> dict[str, int]:
     model, cut, normalizer = fields["model"], fields["pre_tokenizer"] or {}, fields["normalizer"]
     if model["type"] != "BPE" or any(model.get(key) for key in SETTINGS):
         raise ValueError("the model is not a plain BPE")
-    if cut.get("type") != "ByteLevel" or cut.get("add_prefix_space") or not cut.get("use_regex", True):
+    if cut.get("type") != "ByteLevel" or not cut.get("use_regex", True):
         raise ValueError("the pre_tokenizer is not that of GPT-2")
     if normalizer is not None and normalizer["type"] != "NFC":
         raise ValueError(f"the normalizer is {normalizer['type']}; only NFC is supported")

@@ -11,7 +11,7 @@ A tokenizer is a file `tokenizer.json`, in the format of Hugging Face's `tokeniz
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ TOGETHER = 1 << 20  # characters that are encoded at once: each token takes some
 # texts have no spaces, to one of their letters. The marks: two commas, a full stop, "!", ":", ";" and "?".
 MARKS, LETTERS = r"\u3001\u3002\uff0c\uff01\uff1a\uff1b\uff1f", r"\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5"
 BORDER = re.compile(rf"(?<=\S)(?=[ \n])|(?<=[{MARKS}])(?=[{LETTERS}])")
+BORDER_OF_PREFIXED = re.compile(r"(?<=\S)(?= )")  # what begins with a space gets none
 
 Vocabulary = dict[str, int]
 Merges = list[tuple[str, str]]
@@ -125,7 +126,7 @@ class ByteBPE:
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, as `encode` does."""
         ids: list[list[int]] = [[] for _ in texts]
-        for owners, pieces in _groups(texts):
+        for owners, pieces in _groups(texts, self.prefix):
             for owner, encoding in zip(owners, self._tokenizer.encode_batch_fast(pieces), strict=True):
                 ids[owner] += encoding.ids
         return ids
@@ -134,7 +135,7 @@ class ByteBPE:
         """Return the ids of each text, and for each token the characters, half open, of which it has a byte."""
         encoded: list[tuple[list[int], list[tuple[int, int]]]] = [([], []) for _ in texts]
         begin = [0] * len(texts)
-        for owners, pieces in _groups(texts):
+        for owners, pieces in _groups(texts, self.prefix):
             for owner, piece, encoding in zip(owners, pieces, self._tokenizer.encode_batch(pieces), strict=True):
                 ids, offsets = encoded[owner]
                 ids += encoding.ids
@@ -154,13 +155,16 @@ class ByteBPE:
         return str(self._tokenizer.decode(numbers, skip_special_tokens=False))
 
 
-def _groups(texts: Sequence[str]) -> Iterator[tuple[list[int], list[str]]]:
-    """Yield the pieces of all texts in order, some at a time, with the numbers of their texts."""
+def _groups(texts: Sequence[str], prefix: bool) -> Iterator[tuple[list[int], list[str]]]:
+    """Yield the pieces of all texts in order, some at a time, with the numbers of their texts.
+
+    prefix: whether the tokenizer puts a space before a text.
+    """
     owners: list[int] = []
     pieces: list[str] = []
     size = 0
     for owner, text in enumerate(texts):
-        for piece in _pieces(files.SURROGATE.sub("?", text)):
+        for piece in _pieces(files.SURROGATE.sub("?", text), BORDER_OF_PREFIXED if prefix else BORDER):
             owners.append(owner)
             pieces.append(piece)
             size += len(piece)
@@ -171,24 +175,24 @@ def _groups(texts: Sequence[str]) -> Iterator[tuple[list[int], list[str]]]:
         yield owners, pieces
 
 
-def _pieces(text: str) -> list[str]:
-    """Cut a long text into pieces that have the same ids together: no word has a `BORDER` within."""
+def _pieces(text: str, border: re.Pattern[str] = BORDER) -> list[str]:
+    """Cut a long text into pieces that have the same ids together: no word has a border within."""
     pieces, begin = [], 0
-    while len(text) - begin > PIECE and (border := BORDER.search(text, begin + PIECE)):
-        pieces.append(text[begin : border.start()])
-        begin = border.start()
+    while len(text) - begin > PIECE and (found := border.search(text, begin + PIECE)):
+        pieces.append(text[begin : found.start()])
+        begin = found.start()
     return [*pieces, text[begin:]]
 
 
 def build(tables: Tables, where: Path) -> Tokenizer:
-    """Return the tokenizer of a vocabulary and its merges, which came from `where`. It adds no space to a text.
+    """Return the tokenizer of a vocabulary and its merges, which came from `where`.
 
     Raise InputError unless they are those of a byte-level BPE: the ids 0, 1, 2, ..., all 256 bytes, the special tokens,
     and the parts and the result of every merge.
     """
     _check(tables, where)
     tokenizer = Tokenizer(models.BPE(vocab=tables.vocabulary, merges=tables.merges))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=tables.prefix, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(
         [
@@ -358,11 +362,7 @@ def check_settings(folder: Path, prefix: bool, classes: Sequence[str]) -> None:
     name = str(settings.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Tokenizer")
     if name not in ("", "PreTrained", "TokenizersBackend", *classes):
         raise InputError(f"{path}: tokenizer_class is {name}Tokenizer; supported: {', '.join(classes)}")
-    stated = settings.get("add_prefix_space", prefix if name in ("PreTrained", "TokenizersBackend") else False)
-    if stated is not prefix:
-        raise InputError(
-            f"{path}: add_prefix_space is {stated!a}, but the tokenizer has {prefix}; remove the wrong one"
-        )
+    check_prefix(settings, prefix, path)
     for key in ("add_bos_token", "add_eos_token"):
         if settings.get(key) and not pairs.exists():
             raise InputError(f"{path}: {key} is {settings[key]!a}; only tokenizers without it are supported")
@@ -374,6 +374,35 @@ def check_settings(folder: Path, prefix: bool, classes: Sequence[str]) -> None:
         contents = {token.get("content") for token in listed} | {*GPT2, *ROBERTA}
         if other := [token for token in files.read_object(more) if token not in contents]:
             raise InputError(f"{more}: the added token {other[0]!a} is not in a {NAME}; save one with transformers")
+
+
+def check_prefix(settings: Mapping[str, Any], prefix: bool, path: Path) -> None:
+    """Raise InputError if a tokenizer_config.json says something else of the space before a text than the tokenizer.
+
+    prefix: what the tokenizer says. Of a contradiction transformers 4 takes the settings, where a missing one is false,
+    and transformers 5 the tokenizer, or the settings for RobertaTokenizer. It writes the class TokenizersBackend, which
+    earlier versions do not know.
+    """
+    stated = settings.get("add_prefix_space", False)
+    if stated is not prefix and settings.get("tokenizer_class") != "TokenizersBackend":
+        raise InputError(
+            f"{path}: add_prefix_space is {stated!a}, but {prefix} in {NAME}, and versions of transformers differ in "
+            "which they take; give both the one of the training"
+        )
+
+
+def has_prefix(text: str) -> bool:
+    """Return whether the tokenizer in the content of a `tokenizer.json` puts a space before a text."""
+    return bool(json.loads(text)["pre_tokenizer"]["add_prefix_space"])
+
+
+def with_prefix(text: str) -> str:
+    """Return the content of a `tokenizer.json` with a space before each text."""
+    fields = json.loads(text)
+    for step in (fields["pre_tokenizer"], fields["post_processor"]):
+        if "add_prefix_space" in step:
+            step["add_prefix_space"] = True
+    return json.dumps(fields, ensure_ascii=False, indent=2) + "\n"
 
 
 def load(vocabulary: Path, merges: Path) -> tuple[Vocabulary, Merges]:
@@ -414,7 +443,6 @@ def text_of_tables(tables: Tables, where: Path) -> str:
     """Return the content of a `tokenizer.json`, with what other programs need to know. Raises as `build` does."""
     tokenizer = build(tables, where)
     if tables.special == ROBERTA:
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=tables.prefix, use_regex=True)
         begin, close = ((token, tables.vocabulary[token]) for token in (BEGIN, CLOSE))
         tokenizer.post_processor = processors.RobertaProcessing(
             sep=close, cls_token=begin, trim_offsets=True, add_prefix_space=tables.prefix

@@ -60,10 +60,12 @@ class Tokenizer(abc.ABC):
     """ids of further special tokens, which texts can have"""
     ordinary: np.ndarray
     """ids of the tokens that texts are made of, in order [<= V]"""
+    spaced = True
+    """whether each word of a sentence is read as one within a text; if not, as a text of its own"""
 
     def description(self) -> dict[str, Any]:
         """Return what records say of the tokenizer that made them, besides its vocabulary."""
-        return {"lower_case": self.lower_case}
+        return {"lower_case": self.lower_case} | ({} if self.spaced else {"spaced_words": False})
 
     def _set_special(self, tokens: Sequence[str]) -> None:
         """Set the ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
@@ -80,7 +82,7 @@ class Tokenizer(abc.ABC):
 
     def encode_words(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """As `encode`, for the words of sentences."""
-        return self.encode([self.within(word) for word in words])
+        return self.encode([self.within(word) for word in words] if self.spaced else words)
 
     def within(self, text: str) -> str:
         """Return a part of a text, which is not its first, as `encode` needs it to make the tokens that it has there.
@@ -178,11 +180,11 @@ class BytePairTokenizer(Tokenizer):
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """As `Tokenizer.encode`."""
-        return _flat(self._bpe.encode_batch([self._prefixed(item) for item in texts]))
+        return _flat(self._bpe.encode_batch(texts))
 
     def within(self, text: str) -> str:
-        """As `Tokenizer.within`: with a space before it."""
-        return f" {text}"
+        """As `Tokenizer.within`: with a space before it, unless every text gets one."""
+        return text if self._bpe.prefix else f" {text}"
 
     def joins(self) -> tuple[np.ndarray, np.ndarray]:
         """As `Tokenizer.joins`."""
@@ -190,15 +192,16 @@ class BytePairTokenizer(Tokenizer):
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """As `Tokenizer.encode_with_offsets`."""
-        prefixed = [self._prefixed(item) for item in texts]
-        encoded = self._bpe.encode_with_offsets(prefixed)
+        encoded = self._bpe.encode_with_offsets(texts)
         ids, splits = _flat([row for row, _ in encoded])
         spans = np.fromiter(chain.from_iterable(chain.from_iterable(part for _, part in encoded)), np.int64)
         begin, end = spans.reshape(-1, 2).T
-        added = np.array([len(longer) - len(item) for longer, item in zip(prefixed, texts, strict=True)], np.int64)
-        shift = np.repeat(added, np.diff(splits))
-        begin = np.maximum(begin + self._leading[ids] - shift, 0)
-        return ids, splits, begin, np.maximum(end - shift, begin + 1)
+        leading = self._leading[ids]
+        if self._bpe.prefix:  # the space that a text got is none of its characters
+            owners = np.repeat(np.arange(len(texts)), np.diff(splits)).tolist()
+            leading &= np.array([texts[n][at] == " " for n, at in zip(owners, begin.tolist(), strict=True)], np.bool_)
+        begin = begin + leading
+        return ids, splits, begin, np.maximum(end, begin + 1)
 
     def split_at_masks(self, text: str) -> list[str]:
         """As `Tokenizer.split_at_masks`; a mask may stand for the spaces before it, too, as its file says."""
@@ -208,9 +211,6 @@ class BytePairTokenizer(Tokenizer):
     def word(self, number: int) -> str:
         """Return the text of a token, with the space before it; bytes that are no character become U+FFFD."""
         return self._bpe.decode([number])
-
-    def _prefixed(self, item: str) -> str:
-        return f" {item}" if self._bpe.prefix and item and not item[0].isspace() else item
 
 
 class BracketedTokenizer(BytePairTokenizer):
@@ -282,14 +282,15 @@ def read(vocab: Path) -> Tokenizer:
     return KINDS[tokenizer_kind.of(vocab)](vocab)
 
 
-def tokenizer_for(vocab: Path, config: ModelConfig) -> Tokenizer:
+def tokenizer_for(vocab: Path, config: ModelConfig, spaced: bool = True) -> Tokenizer:
     """Return the tokenizer of a `vocab.txt` or a `tokenizer.json`.
 
-    Raises InputError if the model is causal or has another vocabulary size.
+    spaced: as `Tokenizer.spaced`. Raises InputError if the model is causal or has another vocabulary size.
     """
     if config.causal:
         raise InputError(f"{vocab.parent}: a causal model, which reads no word pieces; give the run of a BERT model")
     tokenizer = read(vocab)
+    tokenizer.spaced = spaced
     _check_size(tokenizer.vocab, vocab, config)
     return tokenizer
 

@@ -106,6 +106,49 @@ def test_logits_gradients_and_a_step_are_those_of_peft(made: Path) -> None:
     assert compared == learns.keys()
 
 
+EVERYWHERE = {  # name of an adapter: its settings
+    "all": {"r": 3, "target_modules": "all-linear"},
+    "words": {
+        "r": 4,
+        "target_modules": ["query", "dense", "word_embeddings", "position_embeddings"],
+        "rank_pattern": {"query": 2, "pooler.dense": 5},
+        "alpha_pattern": {"word_embeddings": 3},
+        "use_rslora": True,
+    },
+    "whole": {"r": 2, "target_modules": ["value"], "modules_to_save": ["word_embeddings", "LayerNorm"]},
+    "eva": {"r": 2, "target_modules": ["value"], "init_lora_weights": "eva"},
+}
+
+
+def test_updates_of_the_pooler_and_of_embeddings_are_those_of_peft(made: Path) -> None:
+    """Also of the adapters that go out again, as peft loads them."""
+    adapters = {name: (made / name, made / f"{name}.npz") for name in EVERYWHERE}
+    given_file = made / "inputs.npz"
+    oracle(
+        *(("adapted", made / "base", adapter, EVERYWHERE[n], given_file, out) for n, (adapter, out) in adapters.items())
+    )
+    for name, (adapter, _) in adapters.items():
+        convert("import", "peft", adapter, made / f"{name}_run", base=made / "run")
+    same = [name for name in EVERYWHERE if name != "words"]  # which has several ranks
+    for name in same:
+        convert("export", "peft", made / f"{name}_run", made / f"{name}_back")
+    np.savez(made / "rows.npz", allow_pickle=False, **given())
+    oracle(
+        *(("with_adapter", made / "base", made / f"{n}_back", 3, made / "rows.npz", made / f"{n}.npy") for n in same)
+    )
+    for name, (_, found) in adapters.items():
+        run = Run.open(made / f"{name}_run")
+        assert run.head is not None
+        model = TaskModel(run.config, 3, run.head)
+        run.load(model)
+        expected = np.load(found)["logits"]
+        np.testing.assert_allclose(
+            model(batch(), Mode(tf.float32, DropoutRng(None))), expected, atol=1e-5, err_msg=name
+        )
+        if name in same:
+            np.testing.assert_allclose(np.load(made / f"{name}.npy"), expected, atol=1e-5, err_msg=name)
+
+
 def test_an_adapter_goes_out_as_it_came_and_peft_loads_it(made: Path) -> None:
     convert("export", "peft", made / "tuned", made / "back")
     first, second = (load_file(made / name / "adapter_model.safetensors") for name in ("adapter", "back"))

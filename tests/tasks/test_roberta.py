@@ -1,12 +1,17 @@
 """Tasks with a RoBERTa: the layout of pairs and of words; a run is in test_families.py."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from bert.core.errors import UsageError
+from bert.runs import Run
 from bert.text import byte_bpe
 from bert.text.tokenization import BytePairTokenizer
-from tasks import alignment, inputs
+from tasks import alignment, inputs, train
+from tests.bert.convert import test_modernbert as modernbert
+from tests.bert.convert.equations import imported
 from tests.bert.convert.test_roberta import MERGES, TOKENS, VOCABULARY
 
 G = "\u0120"  # a space
@@ -37,3 +42,18 @@ def test_each_word_of_a_sentence_has_a_space_before_it(tokenizer: BytePairTokeni
     made = alignment.windows(tokenizer, [["the", "rivers", "the"]], 11, 4)
     assert shown(made.input_ids[0], made.input_mask[0]) == f"<s> {G}the {G}river s {G}the </s>"
     assert made.position.tolist() == [1, 2, 4]
+
+
+@pytest.mark.slow
+def test_a_model_that_read_words_without_spaces_is_trained_further_so(tmp_path: Path) -> None:
+    modernbert.a_folder(tmp_path / "theirs", "ForTokenClassification", id2label={"0": "O", "1": "B-X", "2": "I-X"})
+    imported(tmp_path / "theirs", tmp_path / "run")
+    (tmp_path / "train.conll").write_text("the O\ncat B-X\nthe I-X\n\n" * 8)
+    command = ["tag", "--data.train", tmp_path / "train.conll", "--data.length", 16, "--length.epochs", 1]
+    flags = ["--init.checkpoint", tmp_path / "run", "--run.directory", tmp_path / "tuned"]
+    train.main([str(word) for word in (*command, *flags)])
+    first, second = (Run.open(tmp_path / name) for name in ("run", "tuned"))
+    assert first.head == second.head and second.head is not None and not second.head.spaced
+    words = ["the", "cat"]
+    np.testing.assert_array_equal(second.tokenizer.encode_words(words)[0], first.tokenizer.encode_words(words)[0])
+    assert second.tokenizer.vocab[second.tokenizer.encode_words(words)[0][0]] == "the"

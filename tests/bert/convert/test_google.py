@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf.internal import encoder
 
 from bert.convert import __main__ as convert
 from bert.convert import bundle
+from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.training import checkpoint
 from tests.bert.convert.folders import OF_NVIDIA, SMALL, original, original_folder, same_bits, their_folder, weights
@@ -72,6 +74,36 @@ def test_of_several_checkpoints_the_newest_is_read(tmp_path: Path) -> None:
     (tmp_path / "google/checkpoint").write_text('model_checkpoint_path: "model.ckpt-110"')
     with pytest.raises(InputError, match=r"checkpoint: names 'model\.ckpt-110', which is not there"):
         convert.main(command)
+
+
+def test_rows_that_were_filled_up_at_run_time_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """NVIDIA's run_pretraining.py makes vocab_size a multiple of 8, and the configuration has the number before."""
+    values = original(SMALL)
+    words, bias = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
+    filled = {name: np.pad(values[name], [(0, 1), *[(0, 0)] * (values[name].ndim - 1)]) for name in (words, bias)}
+    original_folder(tmp_path / "google", values | filled)  # 32 rows for 31 entries
+    convert.main(["import", "google", str(tmp_path / "google"), str(tmp_path / "run")])
+    found = weights(tmp_path / "run")
+    same_bits(
+        {"words": found["embeddings/word"], "bias": found["masked_lm/bias"]},
+        dict(zip(("words", "bias"), filled.values(), strict=True)),
+    )
+    assert ModelConfig.load(tmp_path / "run/bert_config.json").vocab_size == 32
+    assert "31 entries for 32 rows" in capsys.readouterr().err
+    more = {name: np.pad(values[name], [(0, 2), *[(0, 0)] * (values[name].ndim - 1)]) for name in (words, bias)}
+    original_folder(tmp_path / "other", values | more)
+    with pytest.raises(InputError, match="use the weights and the configuration of one model"):
+        convert.main(["import", "google", str(tmp_path / "other"), str(tmp_path / "none")])
+
+
+def test_a_checkpoint_of_one_file_is_named_as_what_it_is(tmp_path: Path) -> None:
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variable = tf.compat.v1.get_variable("x", [2], use_resource=False)
+        session.run(variable.initializer)
+        saver = tf.compat.v1.train.Saver(write_version=tf.compat.v1.train.SaverDef.V1)
+        saver.save(session, str(tmp_path / "bert_model.ckpt"), write_meta_graph=False)
+    with pytest.raises(InputError, match="checkpoint of TensorFlow's format V1, one file"):
+        convert.main(["import", "google", str(tmp_path), str(tmp_path / "run")])
 
 
 def test_numbers_of_an_index_are_read_as_protobuf_writes_them() -> None:

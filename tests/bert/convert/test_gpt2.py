@@ -43,12 +43,13 @@ def exported(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("tokenizer", ["tokenizer.json", "vocab.json and merges.txt"])
-def test_a_run_comes_back_as_it_was(tokenizer: str, tmp_path: Path) -> None:
+def test_a_run_comes_back_as_it_was(tokenizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = a_run(tmp_path / "run")
     convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "theirs")])
     if tokenizer != "tokenizer.json":
         (tmp_path / "theirs" / byte_bpe.NAME).unlink()
     convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "back")])
+    assert f"next: python -m bert.generate {tmp_path / 'back'} PROMPT" in capsys.readouterr().err  # no task has it
     same_bits(before, weights(tmp_path / "back"))
     assert ModelConfig.load(tmp_path / "back/bert_config.json") == CONFIG
     assert (tmp_path / "back" / byte_bpe.NAME).read_bytes() == (tmp_path / "run" / byte_bpe.NAME).read_bytes()

@@ -1,6 +1,7 @@
 """Folders of transformers are read and written exactly, with tokenizer and vocabulary."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tokenizers import Tokenizer as Fast
 from tokenizers.processors import BertProcessing
 
 from bert.convert import __main__ as convert
-from bert.core.errors import InputError
+from bert.core.errors import InputError, UsageError
 from bert.model.heads import TaskModel
 from bert.text.normalization import Rules
 from bert.text.tokenization import WordPieceTokenizer, tokenizer_for
@@ -31,6 +32,40 @@ def test_half_precision_is_read_exactly(kind: Any, exact: Any, tmp_path: Path) -
     got = weights(tmp_path / "run")["embeddings/word"]
     assert got.dtype == np.float32
     np.testing.assert_array_equal(got, expected.astype(exact) if exact else widened(expected))
+
+
+@pytest.mark.parametrize("outer", ["", "bert."])  # without a head, and with one
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "model.", "module._orig_mod.", "encoder."])
+def test_what_names_begin_with_in_a_wrapped_model_is_said_and_taken_off(
+    prefix: str, outer: str, tmp_path: Path
+) -> None:
+    """Of torch.compile, DistributedDataParallel, Lightning, two of them, and a class of one's own."""
+    plain = {f"{outer}{name}": value for name, value in theirs(SMALL).items()}
+    their_folder(tmp_path / "theirs", tensors=plain)
+    their_folder(tmp_path / "wrapped", tensors={f"{prefix}{name}": value for name, value in plain.items()})
+    command = ["import", "huggingface", str(tmp_path / "wrapped"), str(tmp_path / "run")]
+    with pytest.raises(InputError, match=f"names of its tensors begin with '{prefix}'.*--prefix '{prefix}' takes that"):
+        convert.main(command)
+    convert.main([*command, "--prefix", prefix])
+    convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "plain")])
+    same_bits(weights(tmp_path / "run"), weights(tmp_path / "plain"))
+    with pytest.raises(UsageError, match=r"no tensor of .* begins with it"):
+        convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "none"), "--prefix", "x."])
+
+
+@pytest.mark.parametrize("wrapper", ["_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."])
+def test_wrappers_of_layers_are_said_and_taken_off(wrapper: str, tmp_path: Path) -> None:
+    """Names as PyTorch gives them to layers that are compiled, sharded or computed again one by one."""
+    tensors = theirs(SMALL)
+    wrapped = {re.sub(r"(layer\.\d+\.)", rf"\1{wrapper}", name): value for name, value in tensors.items()}
+    their_folder(tmp_path / "theirs", tensors=tensors)
+    their_folder(tmp_path / "wrapped", tensors=wrapped)
+    command = ["import", "huggingface", str(tmp_path / "wrapped"), str(tmp_path / "run")]
+    with pytest.raises(InputError, match=f"--prefix '{wrapper}' takes that off"):
+        convert.main(command)
+    convert.main([*command, "--prefix", wrapper])
+    convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "plain")])
+    same_bits(weights(tmp_path / "run"), weights(tmp_path / "plain"))
 
 
 def test_earlier_names_copies_of_tied_weights_and_buffers_are_known(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ The equations are in tests/bert/model/test_encoder.py; tests/parity/test_modernb
 """
 
 import dataclasses
+import itertools
 import json
 import math
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from bert import labels
 from bert.convert import __main__ as convert
@@ -22,8 +24,12 @@ from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.model.heads import TaskModel
 from bert.pretraining import PretrainingModel
+from bert.runs import Run
+from bert.text import byte_bpe
 from bert.text.tokenization import BracketedTokenizer
 from bert.training import checkpoint
+from tasks.model import spaces_words
+from tests.bert.convert import test_roberta as roberta
 from tests.bert.convert.equations import imported
 from tests.bert.convert.folders import Values, same_bits, weights
 from tests.bert.model.test_encoder import batch_of, reference
@@ -249,15 +255,91 @@ def test_tokens_are_bytes_and_runs_of_spaces_between_brackets(tmp_path: Path) ->
     assert pair.ids.tolist() == [V - 4, 7, V - 3, 8, V - 3] and not pair.segments.any()
 
 
-@pytest.mark.parametrize("what", ["normalizer", "prefix", "post_processor", "merges"])
+WORDS = ("the", "cat", "cat's", "caf\u00e9", "\ncat", "the cat", "a", "")
+
+
+def their_words(path: Path) -> list[list[int]]:
+    """The ids of each word, as transformers asks tokenizers for them with is_split_into_words."""
+    made = Tokenizer.from_file(str(path)).encode(WORDS, is_pretokenized=True, add_special_tokens=False)
+    owners = zip(made.ids, made.word_ids, strict=True)
+    return [[number for number, word in copy if word == place] for place, copy in enumerate([[*owners]] * len(WORDS))]
+
+
+def our_words(run: Path) -> list[list[int]]:
+    ids, splits = Run.open(run).tokenizer.encode_words(WORDS)
+    return [ids[begin:end].tolist() for begin, end in itertools.pairwise(splits)]
+
+
+@pytest.mark.parametrize("family", ["modernbert", "roberta"])
+@pytest.mark.parametrize("prefix", [False, True])
+def test_words_that_get_tags_have_the_tokens_of_their_tokenizer(prefix: bool, family: str, tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    if family == "modernbert":
+        a_folder(folder, "ForTokenClassification")
+        bracketed.write(folder / "tokenizer.json", prefix=prefix)
+    else:
+        roberta.a_folder(folder, "RobertaForTokenClassification")
+        tables = byte_bpe.Tables(roberta.VOCABULARY, roberta.MERGES, byte_bpe.ROBERTA, prefix)
+        (folder / "tokenizer.json").write_text(byte_bpe.text_of_tables(tables, folder))
+    settings = {"add_prefix_space": prefix} | ({"tokenizer_class": "RobertaTokenizer"} if prefix else {})
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    run = imported(folder, tmp_path / "run")
+    expected = their_words(folder / "tokenizer.json")
+    assert our_words(run) == expected
+    assert spaces_words(run) is prefix
+    convert.main(["export", "huggingface", str(run), str(tmp_path / "back")])
+    assert their_words(tmp_path / "back/tokenizer.json") == expected
+    if not prefix:  # a run that was trained here has read its words within texts, and goes out so
+        settings = json.loads((run / "config.json").read_text())
+        assert settings.pop("spaced_words") is False
+        (run / "config.json").write_text(json.dumps(settings))
+        (run / "manifest.json").unlink()  # of an import
+        checkpoint.save(run, 1, weights(run), keep=1)  # which records config.json
+        within = our_words(run)
+        assert within != expected
+        convert.main(["export", "huggingface", str(run), str(tmp_path / "spaced")])
+        assert their_words(tmp_path / "spaced/tokenizer.json")[:-1] == within[:-1]  # but the empty word
+        assert json.loads((tmp_path / "spaced/tokenizer_config.json").read_text())["add_prefix_space"] is True
+        assert our_words(imported(tmp_path / "spaced", tmp_path / "again"))[:-1] == within[:-1]
+
+
+@pytest.mark.parametrize(("name", "refused"), [("PreTrainedTokenizerFast", True), ("TokenizersBackend", False)])
+def test_two_files_that_differ_about_the_space_are_refused_but_of_transformers_5(
+    name: str, refused: bool, tmp_path: Path
+) -> None:
+    """transformers 4.57 takes the one of tokenizer_config.json, 5.24 that of tokenizer.json."""
+    a_folder(tmp_path / "theirs", "ForTokenClassification")
+    (tmp_path / "theirs/tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": name, "add_prefix_space": True})
+    )
+    if refused:
+        with pytest.raises(InputError, match=r"add_prefix_space is True, but False in tokenizer\.json"):
+            imported(tmp_path / "theirs", tmp_path / "run")
+        return
+    run = imported(tmp_path / "theirs", tmp_path / "run")
+    assert our_words(run) == their_words(tmp_path / "theirs/tokenizer.json")
+
+
+def test_the_tokenizer_of_mmbert_is_refused_by_its_name(tmp_path: Path) -> None:
+    """Its parts are those of Gemma's: characters, spaces as U+2581, bytes as tokens of their own."""
+    a_folder(tmp_path / "theirs")
+    tokens = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", "a"]
+    model = models.BPE(vocab={t: n for n, t in enumerate(tokens)}, merges=[], byte_fallback=True, unk_token="<unk>")
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.save(str(tmp_path / "theirs/tokenizer.json"))
+    with pytest.raises(InputError, match="the tokenizer of Gemma and mmBERT, which is not supported"):
+        imported(tmp_path / "theirs", tmp_path / "run")
+
+
+@pytest.mark.parametrize("what", ["normalizer", "post_processor", "merges"])
 def test_other_tokenizers_are_refused(what: str, tmp_path: Path) -> None:
     a_folder(tmp_path / "theirs")
     path = tmp_path / "theirs/tokenizer.json"
     fields = json.loads(path.read_text())
     if what == "normalizer":
         fields["normalizer"] = {"type": "Lowercase"}
-    elif what == "prefix":
-        fields["pre_tokenizer"]["add_prefix_space"] = True
     elif what == "post_processor":
         fields["post_processor"] = None
     else:

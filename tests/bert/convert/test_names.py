@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from bert.convert import __main__ as convert
+from bert.convert import names
 from tests.bert.convert.folders import LAYER, SMALL, same_bits, their_folder, weights
 
 
@@ -20,3 +21,7 @@ def test_kernels_are_transposed_and_nothing_else_is(tmp_path: Path) -> None:
                 {leaf: ours[f"layer_{number}/{here}/{leaf}"], bias: ours[f"layer_{number}/{here}/{bias}"]},
                 {leaf: value.T, bias: tensors[f"encoder.layer.{number}.{module}.bias"]},
             )
+
+
+def test_names_in_a_message_have_no_control_characters() -> None:
+    assert names.shortened(["plain", "a\0\x1b[2J"]) == r"plain, 'a\x00\x1b[2J'"

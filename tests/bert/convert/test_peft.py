@@ -5,17 +5,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from bert.convert.__main__ import convert
 from bert.core.config import LoraConfig
 from bert.core.errors import InputError, UsageError
 from bert.core.files import write_json
 from bert.labels import Head
+from bert.model.encoder import variables
 from bert.model.heads import TaskModel
+from bert.pretraining import PretrainingModel
 from bert.runs import Run
 from bert.training import checkpoint
-from tests.bert.convert.folders import SMALL, Values, a_run, weights
+from tests.bert.convert.folders import SMALL, Values, a_run, same_bits, weights
 
 TAGS = Head(kind="tags", labels=("O", "B-A", "I-A"))
 
@@ -65,11 +67,107 @@ def test_an_adapter_comes_back_with_its_bits_and_a_variant_of_lora_is_refused(tm
 
     refused({"use_dora": True}, "use_dora is True, which is not supported")
     refused({"corda_config": {"a": 1}}, "corda_config")
-    refused({"init_lora_weights": "pissa"}, "init_lora_weights is pissa")
-    refused({"bias": "all"}, "bias is all")
+    refused({"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa', which changes the base; merge it in peft")
+    refused({"init_lora_weights": "pissa_niter_4"}, "changes the base; merge it at the end of its training")
+    refused({"bias": "all"}, "bias is 'all'")
+    refused({"rank_pattern": {"(": 2}}, "not made of regular expressions")
+    refused({"alpha_pattern": {"query": "much"}}, "alpha_pattern does not give modules a number")
     refused({"peft_type": "IA3"}, "not the settings of LoRA")
-    refused({"r": 4}, r"is not \[3, 20\]|is not \[4, 20\] finite")
+    refused({"r": 4}, r"are not \[4, 20\] and \[20, 4\] finite")
+    # Of the first values of A only; and what peft 0.21 sets to false for a torch.nn.Linear.
+    eva = {"init_lora_weights": "eva", "eva_config": {"rho": 2.0}, "fan_in_fan_out": True}
+    write_json(tmp_path / "adapter" / "adapter_config.json", settings | eva)
+    convert("import", "peft", tmp_path / "adapter", tmp_path / "eva", base=base)
+    same_bits(weights(tmp_path / "eva"), found)
     refused({}, "no such folder|no checkpoint", tmp_path / "nothing")
     with pytest.raises(InputError, match="no low-rank updates"):
         convert("export", "peft", base, tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+POOLER, WORDS, QUERY = (
+    "bert.pooler.dense",
+    "bert.embeddings.word_embeddings",
+    "bert.encoder.layer.1.attention.self.query",
+)
+CLASSES = Head(kind="classifier", labels=("bad", "so so", "good"))
+
+
+def an_adapter(folder: Path, tensors: Values, **settings: object) -> None:
+    """As peft 0.21 writes it: the values of LoRA's A [r, inputs] and B [outputs, r], and whole tensors."""
+    folder.mkdir()
+    save_file(
+        {f"base_model.model.{name}": value for name, value in tensors.items()}, folder / "adapter_model.safetensors"
+    )
+    usual = {"peft_type": "LORA", "task_type": "SEQ_CLS", "r": 2, "lora_alpha": 6, "eva_config": None}
+    write_json(folder / "adapter_config.json", usual | settings)
+
+
+def test_updates_of_the_pooler_and_of_embeddings_are_those_of_the_formula(tmp_path: Path) -> None:
+    """W + alpha / r B A (Hu et al. 2021); of peft's Embedding W + alpha / r (B A)^T, of a [V, D] table."""
+    base, random = tmp_path / "base", np.random.default_rng(2)
+    values = a_run(base, SMALL, TaskModel(SMALL, 0, CLASSES))
+    write_json(base / "config.json", CLASSES.entries())
+    checkpoint.save(base, 8, values, keep=1)
+    shapes = {
+        f"{POOLER}.lora_A.weight": (2, 20),
+        f"{POOLER}.lora_B.weight": (20, 2),
+        f"{WORDS}.lora_embedding_A": (2, 31),
+        f"{WORDS}.lora_embedding_B": (20, 2),
+        f"{QUERY}.lora_A.weight": (5, 20),  # of another rank and factor
+        f"{QUERY}.lora_B.weight": (20, 5),
+        "bert.embeddings.LayerNorm.bias": (20,),
+        "classifier.weight": (3, 20),
+        "classifier.bias": (3,),
+    }
+    made = {name: random.normal(0, 0.1, shape).astype(np.float32) for name, shape in shapes.items()}
+    patterns = {"rank_pattern": {"query": 5}, "alpha_pattern": {r"layer\.1\..*query": 4}}
+    an_adapter(tmp_path / "adapter", made, **patterns)
+    convert("import", "peft", tmp_path / "adapter", tmp_path / "run", base=base)
+    run = Run.open(tmp_path / "run")
+    assert run.head == CLASSES  # the names of the base, as in peft
+    model = TaskModel(run.config, 0, CLASSES)
+    run.load(model)
+    found = {name: variable.numpy() for name, variable in variables(model).items()}
+    product = {name: made[f"{name}.lora_B.weight"] @ made[f"{name}.lora_A.weight"] for name in (POOLER, QUERY)}
+    words = (made[f"{WORDS}.lora_embedding_B"] @ made[f"{WORDS}.lora_embedding_A"]).T
+    expected = values | {
+        "pooler/kernel": values["pooler/kernel"] + 3 * product[POOLER].T,
+        "embeddings/word": values["embeddings/word"] + 3 * words,
+        "layer_1/attention/query/kernel": values["layer_1/attention/query/kernel"] + 4 / 5 * product[QUERY].T,
+        "embeddings/layer_norm/beta": made["bert.embeddings.LayerNorm.bias"],
+        "classifier/kernel": made["classifier.weight"].T,
+        "classifier/bias": made["classifier.bias"],
+    }
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, atol=1e-6, err_msg=name)
+
+    convert("export", "peft", tmp_path / "run", tmp_path / "back")  # what the base has otherwise goes out as a whole
+    stored = load_file(tmp_path / "back" / "adapter_model.safetensors")
+    np.testing.assert_allclose(stored[f"base_model.model.{WORDS}.weight"], expected["embeddings/word"], atol=1e-6)
+    assert {f"base_model.model.bert.embeddings.LayerNorm.{part}" for part in ("weight", "bias")} <= stored.keys()
+    settings = json.loads((tmp_path / "back" / "adapter_config.json").read_text())
+    assert {"embeddings.word_embeddings", "embeddings.LayerNorm", "pooler"} <= {*settings["modules_to_save"]}
+    convert("import", "peft", tmp_path / "back", tmp_path / "again", base=base)
+    same_bits(weights(tmp_path / "again"), weights(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("form", ["", ".lora_embedding"])
+def test_words_that_differ_from_those_of_the_head_are_refused_and_the_encoder_is_not(form: str, tmp_path: Path) -> None:
+    """The head of masked words of peft 0.21 keeps the table of the base: its logits are not those of one table."""
+    base = tmp_path / "base"
+    a_run(base, SMALL, PretrainingModel(SMALL, 0))
+    pair = {
+        f"{QUERY}.lora_A.weight": np.ones((2, 20), np.float32),
+        f"{QUERY}.lora_B.weight": np.ones((20, 2), np.float32),
+    }
+    parts = {f"{form}_A": (2, 31), f"{form}_B": (20, 2)} if form else {".weight": (31, 20)}
+    changed = {f"{WORDS}{end}": np.ones(shape, np.float32) for end, shape in parts.items()}
+    an_adapter(tmp_path / "adapter", pair | changed, task_type=None, ensure_weight_tying=True)
+    with pytest.raises(InputError, match=r"not the table of the head of masked words.*--head none"):
+        convert("import", "peft", tmp_path / "adapter", tmp_path / "none", base=base)
+    convert("import", "peft", tmp_path / "adapter", tmp_path / "run", head="none", base=base)
+    value = weights(base, 7)["embeddings/word"] + 6.0 if form else np.ones((31, 20))
+    np.testing.assert_allclose(weights(tmp_path / "run")["embeddings/word"], value, rtol=1e-6)
+    assert not any(name.startswith("masked_lm/") for name in weights(tmp_path / "run"))

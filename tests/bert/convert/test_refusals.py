@@ -32,6 +32,42 @@ ADDED = json.dumps(STEPS | {"added_tokens": [{"content": "@@"}]})
 Change = dict[str, Any] | Callable[[Path], None]  # keys of config.json (None removes one), or what is done to a folder
 
 
+FOREIGN = {  # files of folders that are not of transformers, as their programs write them, and what is said
+    "peft": (
+        {"adapter_config.json": '{"peft_type": "LORA"}', "adapter_model.safetensors": ""},
+        "import peft .* --base",
+    ),
+    "AdapterHub": ({"adapter_config.json": '{"config": {}}', "pytorch_adapter.bin": ""}, "adapter of AdapterHub"),
+    "keras-hub": (
+        {"config.json": '{"module": "keras_hub.src.models.bert.bert_backbone"}', "model.weights.h5": ""},
+        "preset of keras-hub",
+    ),
+    "Google": ({"bert_config.json": "{}", "bert_model.ckpt.index": ""}, "convert import google"),
+    "TF-Hub": ({"saved_model.pb": "", "assets/vocab.txt": ""}, "a SavedModel"),
+    "Lightning": ({"epoch=1-step=2.ckpt": ""}, "Lightning, a pickle"),
+    "ONNX": ({"config.json": "{}", "model.onnx": ""}, "graph of ONNX"),
+    "pickle": ({"config.json": "{}", "pytorch_model.bin": "", "model.onnx": ""}, "a pickle .pytorch_model.bin"),
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_folder_of_another_kind_is_named_as_what_it_is(what: str, tmp_path: Path) -> None:
+    contents, said = FOREIGN[what]
+    for name, content in contents.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=said):
+        convert.main(["import", "huggingface", str(tmp_path), str(tmp_path / "run")])
+
+
+def test_a_folder_of_transformers_is_named_as_such_to_the_other_formats(tmp_path: Path) -> None:
+    their_folder(tmp_path / "theirs")
+    a_run(tmp_path / "base", SMALL, PretrainingModel(SMALL, 0))
+    for more in (["google"], ["peft", "--base", str(tmp_path / "base")]):
+        with pytest.raises(InputError, match=r"a model of transformers .*convert import huggingface"):
+            convert.main(["import", more[0], str(tmp_path / "theirs"), str(tmp_path / "run"), *more[1:]])
+
+
 def exported(run: Path, folder: Path) -> None:
     convert.main(["export", "huggingface", str(run), str(folder)])
 

@@ -14,11 +14,11 @@ TOKENS = ["|||IP_ADDRESS|||", "<|padding|>", *BYTES, *("".join(merge) for merge 
 SIZE = len(TOKENS) + len(PLAIN) - 1 + len(SPECIAL)
 
 
-def write(path: Path, mask_strips: bool = True) -> None:
-    """Write the file."""
+def write(path: Path, mask_strips: bool = True, prefix: bool = False) -> None:
+    """Write the file. prefix: whether a text gets a space before it."""
     tokenizer = Tokenizer(models.BPE(vocab={token: number for number, token in enumerate(TOKENS)}, merges=MERGES))
     tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix, trim_offsets=True, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_tokens([AddedToken(token, normalized=True) for token in PLAIN])
     tokenizer.add_special_tokens(
