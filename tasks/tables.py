@@ -17,7 +17,7 @@ from bert.core.errors import InputError, UsageError
 from bert.core.parquet import read as read_parquet
 from tasks import sts
 from tasks.examples import Skipped, TextExample, TextGroup, writable
-from tasks.label_sets import LabelSets
+from tasks.label_sets import LabelSets, PositionsError
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 PARQUET = ".parquet"
@@ -64,6 +64,8 @@ def read(
                     "quotes are part of the text; if they are not, write .csv with commas"
                 )
             yield example
+        except PositionsError as error:  # of all rows, even of those that could be names
+            raise InputError(f"{path}: line {line}: {error}") from error
         except ValueError as error:
             skipped.add(path, line, str(error))
 
