@@ -17,7 +17,9 @@ from bert.export import __main__ as export
 from bert.runs import Run
 from bert.text.vocabulary import SPECIAL
 from tasks import evaluate, predict, train
-from tasks.embedding import shortened
+from tasks.config import TaskData
+from tasks.embedding import Embedded, shortened
+from tasks.labels import Labels
 from tests.training import ROOT, measured, same_bits, weights
 
 WORDS = ["ant", "bee", "fig", "kiwi", "the", "and", "red", "blue", "runs", "eats"]
@@ -217,6 +219,20 @@ def test_deleted_words_are_a_share_and_the_same_each_time() -> None:
     assert shortened(" ".join(words), 0.6).split() == left
     assert shortened("one two three", 1.0) in {"one", "two", "three"}
     assert shortened("one  two\tthree", 0.0) == "one two three"
+
+
+def test_equal_texts_are_known_by_their_tokens_whatever_the_padding() -> None:
+    kind = Embedded(TaskData(task="embed", text=("a", "b"), length=9), Labels(regression=True), ("spearman",))
+    rows = [[2, 7, 8, 8, 7, 3], [2, 7, 8, 8, 7, 3], [2, 8, 7, 7, 8, 3], [2, 8, 7, 3], [2, 8, 7, 3, 0, 0], [7, 2, 8, 3]]
+
+    def numbers(width: int) -> list[tuple[float, ...]]:
+        ids = np.array([row + [0] * (width - len(row)) for row in rows], np.int32).reshape(3, 2, width)
+        batch = {"input_ids": tf.constant(ids), "input_mask": tf.constant((ids > 0).astype(np.int32))}
+        return [tuple(text) for text in kind.of_all_samples(batch)["texts"].numpy().reshape(6, 3).tolist()]
+
+    assert numbers(6) == numbers(9)
+    first, copy, permuted, short, padded, other = numbers(9)
+    assert first == copy and short == padded and len({first, permuted, short, other}) == 4
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
