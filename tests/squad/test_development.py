@@ -53,7 +53,7 @@ def test_the_best_checkpoint_has_the_scores_of_predict_and_metric(
 
 
 def test_no_answer_is_right_where_there_is_none(folder: Path, tmp_path: Path) -> None:
-    questions = Questions(write_lines(tmp_path / "dev.jsonl", records(37, seed=2)))
+    questions = Questions(write_lines(tmp_path / "dev.jsonl", records(37, seed=2)), None)
     questions.write(WordPieceTokenizer(folder / "vocab.txt"), SMALL, tmp_path)
     shape = questions.places.max_context.shape
     starts, ends = np.zeros((2, *shape), np.float32)
@@ -69,11 +69,11 @@ def test_a_bad_development_set_is_one_line(tmp_path: Path) -> None:
     dataset = {"version": "1.1", "data": [{"paragraphs": [{"context": "the dog", "qas": []}]}]}
     (tmp_path / "dev.json").write_text(json.dumps(dataset))
     with pytest.raises(InputError, match=r"dev\.json: "):
-        Questions(tmp_path / "dev.json")
+        Questions(tmp_path / "dev.json", None)
     dataset["data"][0]["paragraphs"][0]["qas"] = [{"id": "a", "question": "who", "answers": []}]  # type: ignore[index]
     (tmp_path / "dev.json").write_text(json.dumps(dataset))
     with pytest.raises(InputError, match=r"dev\.json: .*a"):
-        Questions(tmp_path / "dev.json")
+        Questions(tmp_path / "dev.json", None)
 
 
 @pytest.mark.parametrize("pieces", [1, 7])
