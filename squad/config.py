@@ -35,7 +35,7 @@ class SquadData:
     """The questions."""
 
     train_file: Path | None = None
-    """SQuAD training set, .json or .jsonl, or compressed as .gz, .bz2, .xz"""
+    """SQuAD training set, .json or .jsonl, or compressed as .gz, .bz2, .xz; .parquet, or a folder of it"""
     dev_file: Path | None = None
     """SQuAD development set to score during training; the checkpoint with the best F1 is then kept"""
     language: Language | None = None

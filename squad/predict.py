@@ -44,7 +44,7 @@ class Options:
     model: cli.Run
     """run directory of python -m squad.train"""
     dataset: Path | None = None
-    """questions in SQuAD format (.json) or one per line (.jsonl); plain or compressed (.gz, .bz2, .xz)"""
+    """questions in SQuAD format (.json) or one per line (.jsonl), plain or compressed (.gz, .bz2, .xz), or .parquet"""
     output: Path | None = None
     """output file for the answers, {id: text}"""
     nbest: Path | None = None

@@ -154,7 +154,7 @@ def main(argv: list[str]) -> None:
     if not any(outcome.none for outcome in outcomes):
         raise InputError(f"{options.dataset}: every question has an answer; give a version 2.0 dataset")
     tuned: dict[str, Any] = asdict(tune(outcomes))
-    about = {"dataset": options.dataset.name, "dataset_sha256": files.sha256(options.dataset)}
+    about = {"dataset": options.dataset.name, "dataset_sha256": examples.content_hash(options.dataset)}
     store_threshold(options.model, tuned | about | {"weights": fine_tuned.run.weights})
     print(json.dumps(tuned), flush=True)
     ending.tell(options.model / NAME, "", "python", "-m", "squad.predict", "--model", options.model)
