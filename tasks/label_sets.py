@@ -92,17 +92,17 @@ def _zeros_and_ones(names: Iterable[str]) -> list[int]:
 
 
 def _split(text: str, separator: str) -> list[Any]:
-    """Return the names in a text. Raise ValueError as `_listed` does, PositionsError for an array of 0 and 1."""
+    """Return the names in a text. Raise ValueError as `listed` does, PositionsError for an array of 0 and 1."""
     inner = text.strip().removeprefix("np.").removeprefix("array").removeprefix("tensor").lstrip("(")
     is_python = text.strip().startswith("[") and "," in text
     if inner.startswith("[") and not is_python and len(_zeros_and_ones([inner.rstrip(")")])) > 1:
         raise PositionsError(f"{text[:60]!r} has 0 or 1 for each label; {REMEDY}")
-    names = _listed(text) if text.strip().startswith("[") else text.split(separator)
+    names = listed(text) if text.strip().startswith("[") else text.split(separator)
     names = [name.strip() if isinstance(name, str) else name for name in names]
     return [] if names == [""] else names
 
 
-def _listed(text: str) -> Any:
+def listed(text: str) -> Any:
     """Return a list that Python or JSON has written as a text. Raise ValueError if it is none.
 
     Python joins strings without a comma between them, so that ['a' 'b'], as NumPy writes an array, would be one name.

@@ -171,7 +171,7 @@ def test_rows_of_datasets_read_like_the_tree_of_squad(tmp_path):
 
 @pytest.mark.parametrize("form", ["columns", "objects"])
 def test_parquet_of_datasets_reads_like_the_tree_of_squad(tmp_path, form):
-    """A Sequence is a struct of lists, a List of `datasets` a list of structs; pandas makes numbers with gaps floats."""
+    """A Sequence is a struct of lists, a List is a list of structs; pandas makes numbers with gaps floats."""
     parquet = pytest.importorskip("pyarrow.parquet")
     import pyarrow
 
