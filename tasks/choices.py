@@ -11,7 +11,6 @@ CommonsenseQA (`question`, `choices` with `text` and `label`, `answerKey`), Open
 (`article`, `question`, `options`, `answer`).
 """
 
-import math
 import string
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,7 +76,7 @@ def _example(record: dict[str, Any], number: int, labels: bool) -> ChoiceExample
     names: Any = None  # of the choices
     if isinstance(choices, dict):
         choices, names = choices.get("text"), choices.get("label")
-    identity, group = _whole(record.get("id", number)), record.get("group", "")
+    identity, group = tables.whole(record.get("id", number)), record.get("group", "")
     identity = number if identity in (None, "") else identity
     if type(identity) not in (int, str):
         raise ValueError("'id' is neither a string nor an integer")
@@ -91,7 +90,7 @@ def _example(record: dict[str, Any], number: int, labels: bool) -> ChoiceExample
     if not isinstance(group, str):
         raise ValueError("'group' is not a string")
     _check_writable(str(identity), group)
-    label = _index(_whole(record.get(keys[2])), choices, names, keys[2]) if labels else None
+    label = _index(tables.whole(record.get(keys[2])), choices, names, keys[2]) if labels else None
     if keys[0] in ("context", "article") and (question := record.get("question")) is not None:
         if not isinstance(question, str):
             raise ValueError("'question' is not a string")
@@ -119,13 +118,6 @@ def _index(label: Any, choices: list[str], names: Any, key: str) -> int | None:
         error = _AfterLast if type(index) is int and index == len(choices) else ValueError
         raise error(f"{key!r} is {str(label)[:20]!r}: not an index of the {len(choices)} choices, from 0, or a letter")
     return index
-
-
-def _whole(value: Any) -> Any:
-    """Return a whole number that a table with gaps has as 1.0 as an integer, and None for one that is no number."""
-    if isinstance(value, float):
-        return None if math.isnan(value) else int(value) if value.is_integer() else value
-    return value
 
 
 def _object(line: str) -> dict[str, Any]:
