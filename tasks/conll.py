@@ -33,7 +33,7 @@ KEY = re.compile(r"#\s*[^\s=]+ = ")
 WITHOUT_NUMBER = re.compile(
     r"[0-9]+[-.][0-9]+"
 )  # of CoNLL-U: a word that is divided into the next ones, or an unseen one
-LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z-]+)?:")  # before each word of WikiANN's own files
+LANGUAGE = re.compile(r"(?:simple|[a-z]{2,3}(?:-[a-z-]+)?):")  # before each word of WikiANN's own files
 NUMBER = re.compile(r"-?[0-9]{1,9}")
 TOKENS, TAGS = "tokens", "ner_tags"  # of rows, as in most data sets of `datasets`
 

@@ -22,6 +22,9 @@ from tasks.examples import writable
 VALUES = {"0": 0, "1": 1, "-1": -1, "0.0": 0, "1.0": 1, "-1.0": -1, "false": 0, "true": 1}
 MARKS = re.compile(r"[\s,;|/()\[\]{}]+")  # between and around values of 0 and 1 in a text
 PLACES = re.compile("[01]+")  # such as 0110
+ARRAY = re.compile(r"(?:[a-z]+\.)?(?:array|tensor)?\(?\[([^]]*)\](?:,.*)?\)?", re.DOTALL)  # of NumPy or PyTorch
+PYTHON = re.compile(r"""\(['"].*['"],?\)|\{.*\}""", re.DOTALL)  # a tuple or a set of names
+NONE = ("()", "{}", "set()")
 REMEDY = "give a column of 0 and 1 for each label (--data.label_columns), or the names of the labels of a text"
 
 
@@ -93,11 +96,18 @@ def _zeros_and_ones(names: Iterable[str]) -> list[int]:
 
 def _split(text: str, separator: str) -> list[Any]:
     """Return the names in a text. Raise ValueError as `listed` does, PositionsError for an array of 0 and 1."""
-    inner = text.strip().removeprefix("np.").removeprefix("array").removeprefix("tensor").lstrip("(")
-    is_python = text.strip().startswith("[") and "," in text
-    if inner.startswith("[") and not is_python and len(_zeros_and_ones([inner.rstrip(")")])) > 1:
+    text = text.strip()
+    array = ARRAY.fullmatch(text)
+    if array and len(_zeros_and_ones([array[1]])) > 1 and not (text.startswith("[") and "," in text):
         raise PositionsError(f"{text[:60]!r} has 0 or 1 for each label; {REMEDY}")
-    names = listed(text) if text.strip().startswith("[") else text.split(separator)
+    if text.startswith("[") or (array and not text.startswith("[")):
+        names = listed(text)
+    elif text in NONE:
+        names = []
+    elif PYTHON.fullmatch(text):
+        names = listed(f"[{text[1:-1]}]")
+    else:
+        names = text.split(separator)
     names = [name.strip() if isinstance(name, str) else name for name in names]
     return [] if names == [""] else names
 

@@ -13,8 +13,8 @@ from bert.core.errors import InputError
 from tasks.examples import TextExample
 
 MOST = 10_000  # classes; more are probably a column that is not the label
-# Characters between several names: also those of Chinese and Japanese, and a comma that no space follows.
-JOINED = re.compile("[|;\t\r\n\u3001\uff0c\uff1b]|,(?! )")
+# Characters between several names: also those of Chinese and Japanese, a comma without a space, and doccano's #.
+JOINED = re.compile("[|;\t\r\n\u3001\uff0c\uff1b]|,(?! )|(?<=\\w)#(?=\\w)")
 NO_LABEL = {"-", "?", "nan", "null", "<na>", "n/a"}  # SNLI where annotators do not agree; what pandas writes for none
 
 

@@ -174,6 +174,7 @@ def test_a_language_before_each_word_is_told(tmp_path: Path) -> None:
     for words, is_told in (
         ("en:The en:Julia en:x", True),
         ("zh-yue:a zh-yue:b zh-yue:c", True),
+        ("simple:a simple:b simple:c", True),
         ("en:a to:b it:c", False),
     ):
         skipped = Skipped()

@@ -45,7 +45,7 @@ def test_names_that_mean_no_label_are_told() -> None:
         assert labels.doubtful(names) == doubted
 
 
-@pytest.mark.parametrize("between", ["|", ";", "\t", "\n", "\u3001", ","])
+@pytest.mark.parametrize("between", ["|", ";", "\t", "\n", "\u3001", ",", "#"])
 def test_several_names_in_one_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], between: str) -> None:
     rows: list[dict[str, Any]] = [
         {"text": "a", "labels": [f"good{between}cheap", "-"]},
