@@ -8,6 +8,7 @@ Kusupati et al. 2022).
 N samples, K texts of a sample, D width, M = N (K - 1) candidates.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -51,7 +52,7 @@ def _copies(texts: tf.Tensor) -> tf.Tensor:
     others = tf.reshape(tf.transpose(texts[:, 1:], [1, 0, 2]), [-1, tf.shape(texts)[2]])
 
     def equal(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_all(x[:, None] == y[None], axis=2)
+        return functools.reduce(tf.logical_and, [x[:, None, c] == y[None, :, c] for c in range(x.shape[1])])
 
     count, rest = tf.shape(first)[0], tf.shape(others)[0] - tf.shape(first)[0]
     with_same_first = tf.pad(equal(first, first), [[0, 0], [0, rest]])
