@@ -32,12 +32,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_the_best_checkpoint_has_the_scores_of_predict_and_metric(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
     run = tmp_path / "run"
     files = f"--data.train_file {folder}/train.jsonl --data.dev_file {folder}/dev.jsonl --run.directory {run}"
     start = f"--init.checkpoint none --data.vocab {folder}/vocab.txt --length.evaluations 1 --run.keep 1"
+    start += " --data.language en"
     train.main(f"squad_tiny {files} {start} {FLAGS} {MODEL}".split())
     best = selection.read(run)
     assert best is not None and best.measure == "f1" and best.value > 80
@@ -46,6 +47,7 @@ def test_the_best_checkpoint_has_the_scores_of_predict_and_metric(
     values = {line["step"]: line["f1"] for line in measured if line["split"] == "heldout"}
     assert len(values) >= 2 and max(values.values()) == values[best.step] == best.value
     predict.main(f"--model {run} --dataset {folder}/dev.jsonl --output {tmp_path}/answers.json --batch 5".split())
+    assert "answers.json --language en" in capfd.readouterr().err  # the next command has the rules of the run
     dataset = examples.read_dataset(folder / "dev.jsonl")
     score = metric.score(dataset.examples, json.loads((tmp_path / "answers.json").read_text()))
     [line] = [line for line in measured if line["step"] == best.step and line["split"] == "heldout"]
@@ -63,6 +65,24 @@ def test_no_answer_is_right_where_there_is_none(folder: Path, tmp_path: Path) ->
     assert questions.scores(starts, ends, threshold=None)["exact_match"] < 1200 / 37
     starts[3, 5] = np.nan
     assert all(np.isnan(value) for value in questions.scores(starts, ends, threshold=0.0).values())
+
+
+def test_a_development_set_is_scored_by_the_rules_of_its_language(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    answer = {"text": "der dog", "answer_start": 11}  # of which the model gives the second word
+    content = {"id": "a", "question": "who ?", "context": "und it ist der dog", "answers": [answer]}
+    path = write_lines(tmp_path / "dev.jsonl", [content])
+    found = []
+    for language in (None, "de"):
+        questions = Questions(path, language)  # type: ignore[arg-type]
+        questions.encode(WordPieceTokenizer(folder / "vocab.txt"), SMALL)
+        starts, ends = np.zeros((2, *questions.places.max_context.shape), np.float32)
+        place = int(np.flatnonzero(questions.places.max_context[0])[-1])
+        starts[0, place] = ends[0, place] = 1
+        found.append(questions.scores(starts, ends, None)["exact_match"])
+    assert found == [0.0, 100.0]
+    assert "MLQA's rules: --data.language de" in capfd.readouterr().err
 
 
 def test_a_bad_development_set_is_one_line(tmp_path: Path) -> None:
