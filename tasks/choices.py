@@ -1,14 +1,13 @@
 """Read one's own multiple choice: JSONL or Parquet with {"id", "context", "choices": [...], "label"} in each row.
 
 The first segment of a pair is the context, the second one of the choices; with a `question` about the context, the
-pairs are those of `tasks.race`. `label` is the right choice: its index from
-0, as a number or as a text, or a letter from A on; without it, or with null or "", the right one is unknown. `id` may
-be missing: then it is the number of the line. An optional `group` names a part of the file that is also scored on its
-own.
+pairs are those of `tasks.race`. `label` is the right choice: its index from 0, as a number or as a text, a letter from
+A on, or its text; without it, or with null or "", the right one is unknown. `id` may be missing: then it is the number
+of the line. An optional `group` names a part of the file that is also scored on its own.
 
 Rows of published sets are read, too, as `datasets` has them: HellaSwag (`ctx`, `endings`, `label`), ARC and
-CommonsenseQA (`question`, `choices` with `text` and `label`, `answerKey`), OpenBookQA (`question_stem`), and RACE
-(`article`, `question`, `options`, `answer`).
+CommonsenseQA (`question`, `choices` with `text` and `label`, `answerKey`), OpenBookQA (`question_stem`), MMLU
+(`question`, `choices`, `answer`), and RACE (`article`, `question`, `options`, `answer`).
 """
 
 import string
@@ -23,13 +22,9 @@ from tasks.examples import ChoiceExample, Skipped
 from tasks.race import with_answer
 
 FEWEST = 2  # choices
-OWN = ("context", "choices", "label")
-PUBLISHED = (  # the keys of context, choices and label in other sets
-    ("ctx", "endings", "label"),
-    ("question", "choices", "answerKey"),
-    ("question_stem", "choices", "answerKey"),
-    ("article", "options", "answer"),
-)
+OWN = ("context", "choices")  # the keys; then those of published sets
+PUBLISHED = (("ctx", "endings"), ("question", "choices"), ("question_stem", "choices"), ("article", "options"))
+LABELS = ("label", "answerKey", "answer")  # the first one that a row has
 
 
 def read(path: Path, skipped: Skipped, labels: bool = True) -> Iterator[ChoiceExample]:
@@ -70,7 +65,9 @@ class _AfterLast(ValueError):
 
 def _example(record: dict[str, Any], number: int, labels: bool) -> ChoiceExample:
     """Return the example of a row. Raise ValueError if it is malformed."""
-    keys = next((keys for keys in (OWN, *PUBLISHED) if {*keys[:2]} <= record.keys()), OWN)
+    keys = next((keys for keys in (OWN, *PUBLISHED) if {*keys} <= record.keys()), OWN)
+    of_label = next((key for key in LABELS if key in record), LABELS[0])
+    listed = f"; its keys are {', '.join(map(repr, [*record][:8]))}" if not {*keys} <= record.keys() else ""
     context: Any = record.get(keys[0])
     choices: Any = record.get(keys[1])
     names: Any = None  # of the choices
@@ -81,16 +78,15 @@ def _example(record: dict[str, Any], number: int, labels: bool) -> ChoiceExample
     if type(identity) not in (int, str):
         raise ValueError("'id' is neither a string nor an integer")
     if not isinstance(context, str) or not context.strip():
-        listed = f"; its keys are {', '.join(map(repr, [*record][:8]))}" if keys[0] not in record else ""
         raise ValueError(f"{keys[0]!r} is not a string, or empty{listed}")
     if not isinstance(choices, list) or len(choices) < FEWEST:
-        raise ValueError(f"{keys[1]!r} is not a list of at least {FEWEST}")
+        raise ValueError(f"{keys[1]!r} is not a list of at least {FEWEST}{listed}")
     if not all(isinstance(choice, str) and choice.strip() for choice in choices):
         raise ValueError(f"one of {keys[1]!r} is not a string, or empty")
     if not isinstance(group, str):
         raise ValueError("'group' is not a string")
     _check_writable(str(identity), group)
-    label = _index(tables.whole(record.get(keys[2])), choices, names, keys[2]) if labels else None
+    label = _index(tables.whole(record.get(of_label)), choices, names, of_label) if labels else None
     if keys[0] in ("context", "article") and (question := record.get("question")) is not None:
         if not isinstance(question, str):
             raise ValueError("'question' is not a string")
@@ -110,10 +106,14 @@ def _index(label: Any, choices: list[str], names: Any, key: str) -> int | None:
     index = label
     if isinstance(label, str):
         known = names if isinstance(names, list) else list(string.ascii_uppercase[: len(choices)])
-        is_number = label.isascii() and label.isdecimal() and known is not names
-        index = int(label) if is_number else known.index(label) if label in known else label
-        if known is not names and label in choices and choices.index(label) != index:
-            raise ValueError(f"{key!r} is {label[:20]!r}, which is one of the choices, and maybe the index of another")
+        meant = {place for place, (name, text) in enumerate(zip(known, choices, strict=False)) if label in (name, text)}
+        if known is names and label in names:
+            meant = {names.index(label)}
+        elif label.isascii() and label.isdecimal() and known is not names:
+            meant.add(int(label))
+        if len(meant) > 1:
+            raise ValueError(f"{key!r} is {label[:20]!r}, which could be several of the choices; give an index from 0")
+        index = meant.pop() if meant else label
     if type(index) is not int or not 0 <= index < len(choices):
         error = _AfterLast if type(index) is int and index == len(choices) else ValueError
         raise error(f"{key!r} is {str(label)[:20]!r}: not an index of the {len(choices)} choices, from 0, or a letter")

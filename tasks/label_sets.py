@@ -85,7 +85,7 @@ def _zeros_and_ones(names: Iterable[str]) -> list[int]:
     """Return the values if these names, or their parts, are nothing but 0, 1 and -1; else none."""
     values = []
     for name in names:
-        for part in MARKS.split(name):
+        for part in [name] if name.isalnum() else MARKS.split(name):
             if part:
                 value = VALUES.get((part + "0" if part.endswith(".") else part).lower())
                 if value is None:

@@ -62,7 +62,7 @@ def test_a_file_without_labels_has_none_in_any_line(tmp_path: Path) -> None:
         (line(label=True), "'label'"),
         (line(label="one"), "'label' is 'one': not an index of the 3 choices, from 0, or a letter"),
         (line(label="D"), "'label'"),
-        (line(label="1", choices=["1", "2", "3"]), "'1', which is one of the choices, and maybe the index of another"),
+        (line(label="1", choices=["1", "2", "3"]), "'1', which could be several of the choices"),
         (line(question=["?"]), "'question'"),
         (line(group=4), "'group'"),
     ],
@@ -112,6 +112,9 @@ TWO = ["Stay.", "Go."]
         ({"context": "It rains.", "question": "What?", "choices": TWO, "label": 1.0}, ("What? Go.", "It rains."), 1),
         ({"context": "It rains.", "choices": TWO, "label": "0"}, ("It rains.", "Go."), 0),
         ({"context": "It rains.", "choices": TWO, "label": "B"}, ("It rains.", "Go."), 1),
+        ({"context": "It rains.", "choices": TWO, "label": "Go."}, ("It rains.", "Go."), 1),
+        ({"question": "What?", "choices": TWO, "answer": 1}, ("What?", "Go."), 1),  # cais/mmlu
+        ({"question": "I", "choices": {"text": ["2", "1"], "label": ["1", "2"]}, "answerKey": "1"}, ("I", "1"), 0),
     ],
 )
 def test_rows_of_published_sets_are_read(
