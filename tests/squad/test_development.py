@@ -75,7 +75,7 @@ def test_a_development_set_is_scored_by_the_rules_of_its_language(
     path = write_lines(tmp_path / "dev.jsonl", [content])
     found = []
     for language in (None, "de"):
-        questions = Questions(path, language)  # type: ignore[arg-type]
+        questions = Questions(path, language)
         questions.encode(WordPieceTokenizer(folder / "vocab.txt"), SMALL)
         starts, ends = np.zeros((2, *questions.places.max_context.shape), np.float32)
         place = int(np.flatnonzero(questions.places.max_context[0])[-1])
