@@ -52,7 +52,7 @@ class Options(sources.TextOptions):
     text_column: tuple[str, ...] = ("text",)
     """columns, or keys, of the texts of records; several are joined by line ends"""
     id_column: str | None = None
-    """column, or key, of the ids of records; none: `id`, if there is one"""
+    """column, or key, of the ids of records; none: `id`, if there is one; "" reads no ids"""
     encoding: str | None = None
     """encoding of .txt, .md, .csv and .tsv, such as gb18030; none: Unicode, or Western European text"""
     join_hyphens: bool = True

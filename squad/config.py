@@ -6,6 +6,7 @@ from pathlib import Path
 from bert.core import ranges
 from bert.core.config import CountOrNone, FineTuneConfig, Size
 from bert.core.errors import UsageError
+from squad.languages import Language
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +35,11 @@ class SquadData:
     """The questions."""
 
     train_file: Path | None = None
-    """SQuAD training set, .json or .jsonl, or compressed as .gz, .bz2, .xz"""
+    """SQuAD training set, .json or .jsonl, or compressed as .gz, .bz2, .xz; .parquet, or a folder of it"""
     dev_file: Path | None = None
     """SQuAD development set to score during training; the checkpoint with the best F1 is then kept"""
+    language: Language | None = None
+    """score the development set by the rules of MLQA for this language; auto finds it; default: SQuAD's rules"""
     limit: CountOrNone = 0
     """number of training questions to use, from the first on; 0: all"""
     impossible: bool = True

@@ -2,19 +2,24 @@
 
 A dataset is one JSON object in the format of SQuAD 1.1 or 2.0, data > paragraphs > qas (plausible answers are ignored),
 or JSONL with one {"id", "question", "context"[, "answers"][, "is_impossible"]} per line, which is read in pieces and
-may have any length. Both may be compressed (.gz, .bz2, .xz). An id may be an integer. `answers` is a list of {"text",
-"answer_start"} or, as Hugging Face's `datasets` writes it, an object {"text": [...], "answer_start": [...]}; there,
-empty lists mean that the question is impossible. null stands for a missing value. To answer questions, no gold answer
-is needed, and none is looked at.
+may have any length. Both may be compressed (.gz, .bz2, .xz). Parquet has rows with the same columns, in one file or in
+a folder with all files of a set, such as train-00000-of-00002.parquet. An id may be an integer.
+
+`answers` is a list of {"text", "answer_start"} or, as Hugging Face's `datasets` writes it, an object {"text": [...],
+"answer_start": [...]}; there, empty lists mean that the question is impossible, and in Parquet so does an empty list of
+objects. null stands for a missing value. To answer questions, no gold answer is needed, and none is looked at.
 """
 
+import functools
 import math
+import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from bert.core import files
+from bert.core import files, manifest, parquet
 from bert.core.errors import InputError
 
 T = TypeVar("T")
@@ -30,6 +35,8 @@ MAX_JSON = 256 << 20  # characters of a file that is parsed as a whole and held 
 LEVELS = (("data", "article"), ("paragraphs", "paragraph"), ("qas", "question"))
 SHOWN, SHOWN_KEYS = 100, 20  # in an error message: characters of an id or a key, and keys
 LARGEST_ID = 2**63  # that of an integer of 64 bits
+REQUIRED, COLUMNS = {"id", "question", "context"}, {"id", "question", "context", "answers", "is_impossible"}
+PART = re.compile(r"(.*?)-?(\d{5})-of-(\d{5})(?:-[0-9a-f]+)?\.parquet")  # name of the set, number, count
 QUESTIONS, CHARACTERS = 1024, 2_000_000  # limits of a piece: questions, and characters in their passages
 
 
@@ -111,7 +118,14 @@ def read_dataset(path: Path, *, strict: bool = True) -> Dataset:
 
 def count(path: Path) -> int | None:
     """Return the number of questions in a dataset, of those that are not malformed; None: it is a pipe."""
-    return sum(len(piece.examples) for piece in read_pieces(path, strict=False, gold=False)) if path.is_file() else None
+    if not (path.is_file() or path.is_dir()):
+        return None
+    return sum(len(piece.examples) for piece in read_pieces(path, strict=False, gold=False))
+
+
+def content_hash(path: Path) -> str:
+    """Return the hash of a file, or of the files in a folder."""
+    return manifest.content_hash(path) if path.is_dir() else files.sha256(path)
 
 
 def read_pieces(
@@ -194,6 +208,12 @@ def spans(dataset: Dataset, *, impossible: bool) -> Spans:
 
 def _raw_questions(path: Path) -> tuple[str, Iterator[Raw | Fault]]:
     """Return the version that the file claims, and its questions."""
+    if path.is_dir() or path.suffix.lower() == ".parquet":
+        return "", _rows(_parts(path))
+    if path.suffix.lower() == ".arrow":
+        raise InputError(
+            f"{path}: Arrow is not read here; write it as Parquet with the method to_parquet of `datasets`"
+        )
     if ".jsonl" in path.suffixes[-2:]:
         return "", _lines(path)
     text = files.read_text(path, MAX_JSON, "give it as .jsonl, one question per line, which may have any length")
@@ -203,6 +223,48 @@ def _raw_questions(path: Path) -> tuple[str, Iterator[Raw | Fault]]:
         raise InputError(f"{path}: not JSON ({error}); name a file with one question per line .jsonl") from error
     version = tree.get("version") if isinstance(tree, dict) else None
     return str(version), _nested(tree, "", LEVELS)
+
+
+def _parts(path: Path) -> list[Path]:
+    """Return the Parquet files of a set: this one, or those of a folder. Raise InputError if some of them are missing.
+
+    Print a line if a file is one of several.
+    """
+    if not path.is_dir():
+        _tell_part(path)
+        return [path]
+    paths = sorted(each for each in path.glob("*.parquet") if not each.name.startswith("."))
+    if not paths:
+        raise InputError(f"{path}: a folder without a .parquet file; give a file of questions, or a folder of Parquet")
+    parts = [PART.fullmatch(each.name) for each in paths]
+    sets = {part[1] if part else each.name for part, each in zip(parts, paths, strict=True)}
+    if len(sets) > 1:
+        raise InputError(
+            f"{path}: has several sets, such as {', '.join(sorted(sets)[:3])}; give the files of one alone"
+        )
+    if len(paths) != int(parts[0][3] if parts[0] else 1):
+        raise InputError(f"{path}: {len(paths)} files, but {paths[0].name} is one of {parts[0] and int(parts[0][3])}")
+    return paths
+
+
+@functools.cache  # once for each file, however often it is read
+def _tell_part(path: Path) -> None:
+    if (part := PART.fullmatch(path.name)) and int(part[3]) > 1:
+        of, remedy = f"one of {int(part[3])} files of the set", "for all of them, give a folder that has these alone"
+        print(f"warning: {path}: {of}; {remedy}", file=sys.stderr)
+
+
+def _rows(paths: Sequence[Path]) -> Iterator[Raw]:
+    def choose(names: list[str]) -> list[str] | None:
+        return [name for name in names if name in COLUMNS] if {*names} >= REQUIRED else None  # all, for the message
+
+    for path in paths:
+        files.check_regular(path)
+        for number, row in enumerate(parquet.read(path, choose), 1):
+            answers = row.get("answers")
+            if isinstance(answers, list) and all(isinstance(answer, dict) for answer in answers):
+                row["answers"] = {key: [answer.get(key) for answer in answers] for key in ("text", "answer_start")}
+            yield Raw(f"{path.name}, row {number}" if len(paths) > 1 else f"row {number}", row, row)
 
 
 def _lines(path: Path) -> Iterator[Raw | Fault]:
@@ -249,8 +311,10 @@ def _example(raw: Raw, seen: set[str], gold: bool) -> tuple[Example, str]:
 
 
 def _integer_id(qa: Any) -> str | None:
-    """Return the id of a question if it is an integer, as text."""
+    """Return the id of a question if it is an integer, or a whole number as a table with gaps has it, as text."""
     identity = qa.get("id") if isinstance(qa, dict) else None
+    if type(identity) is float and identity.is_integer():
+        identity = int(identity)
     return str(identity) if type(identity) is int and abs(identity) <= LARGEST_ID else None
 
 
@@ -266,6 +330,8 @@ def _gold(qa: dict[str, Any], place: str) -> tuple[tuple[Answer, ...], bool]:
     answers = []
     for n, answer in enumerate(_get(fields | {"answers": listed}, "answers", list, place)):
         below = f"{place}, answer {n}"
+        if isinstance(answer, dict) and type(start := answer.get("answer_start")) is float and start.is_integer():
+            answer = answer | {"answer_start": int(start)}
         answers.append(Answer(text=_text(answer, "text", below), start=_get(answer, "answer_start", int, below)))
     impossible = _get(fields, "is_impossible", bool, place, default=in_columns and not answers)
     return tuple(answers), impossible

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert.core import files, outputs
+from bert.core import outputs
 from bert.core.errors import InputError, UsageError
 from bert.model.heads import INPUTS
 from bert.text import frames, tf_example
@@ -144,7 +144,7 @@ def training_set(data: SquadData, tokenizer: Tokenizer, vocab: Path, windowing: 
     limit = {"limit": data.limit} if data.limit else {}  # runs without one go on with the records that they have
     parameters = asdict(windowing) | settings | limit
     assert data.train_file is not None, "the command checks that it is given"
-    key = [files.sha256(data.train_file), tokenizer.vocab_sha256, parameters]
+    key = [examples.content_hash(data.train_file), tokenizer.vocab_sha256, parameters]
     folder = workdir / "squad" / "features" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 
     def make(partial: Path) -> outputs.StageResult:
@@ -203,7 +203,7 @@ def development_set(
     inputs: of the windows.
     """
     parameters = asdict(windowing) | tokenizer.description()
-    key = [files.sha256(path), tokenizer.vocab_sha256, parameters]
+    key = [examples.content_hash(path), tokenizer.vocab_sha256, parameters]
     folder = workdir / "squad" / "development" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 
     def make(partial: Path) -> outputs.StageResult:

@@ -2,18 +2,18 @@
 
     python -m squad.metric DATASET.json PREDICTIONS.json        # {"exact_match": 81.25, "f1": 88.41, "total": 10570}
     python -m squad.metric DATASET.json PREDICTIONS.json --na_prob null_odds.json
+    python -m squad.metric test-context-de-question-de.json PREDICTIONS.json --language de      # as MLQA's evaluation
 
 Prints one line of JSON. A dataset is scored as version 2.0 if it says so or has an impossible question. Version 2.0 has
 exact, f1 and total, the same for questions with an answer (HasAns_*) and without (NoAns_*), and with --na_prob, a file
 {question id: score}, the best result that a threshold on these scores can reach (best_*). A question without a
 prediction scores 0 in version 1.1 and is left out in 2.0. A prediction without a question is ignored. Both are
-reported. Files may be compressed (.gz, .bz2, .xz).
+reported. Without --language answers are compared by SQuAD's rules, which are for English; a set in another language is
+reported (squad/languages.py). Files may be compressed (.gz, .bz2, .xz).
 """
 
 import json
 import math
-import re
-import string
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,11 +24,9 @@ from typing import Any
 from bert.core import cli, files, ranges
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import AnyNumber
-from squad import examples
+from squad import examples, languages
 from squad.examples import Example
-
-ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-PUNCTUATION = str.maketrans("", "", string.punctuation)
+from squad.languages import SQUAD, Language, Rules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +39,8 @@ class Options:
     """file of scores or probabilities that there is no answer, {id: number}; version 2.0 only"""
     na_prob_thresh: AnyNumber = 1.0
     """score above which a prediction counts as no answer"""
+    language: Language | None = None
+    """compare answers by the rules of MLQA for this language; auto finds it; default: SQuAD's rules"""
 
     def __post_init__(self) -> None:
         ranges.check(self)
@@ -57,19 +57,19 @@ class Score:
     total: int
 
 
-def normalize(text: str) -> str:
-    """Lower-case, remove ASCII punctuation, remove articles, collapse white space: in this order, as published."""
-    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+def normalize(text: str, rules: Rules = SQUAD) -> str:
+    """Return the words of an answer that are compared, with a space between two."""
+    return " ".join(rules.words(text))
 
 
-def exact_match(prediction: str, gold: str) -> bool:
+def exact_match(prediction: str, gold: str, rules: Rules = SQUAD) -> bool:
     """Return whether two answers are equal after normalisation."""
-    return normalize(prediction) == normalize(gold)
+    return rules.words(prediction) == rules.words(gold)
 
 
-def f1(prediction: str, gold: str) -> float:
+def f1(prediction: str, gold: str, rules: Rules = SQUAD) -> float:
     """Return the harmonic mean of precision and recall over the bags of normalised words; 0 if they share none."""
-    predicted, expected = normalize(prediction).split(), normalize(gold).split()
+    predicted, expected = rules.words(prediction), rules.words(gold)
     shared = (Counter(predicted) & Counter(expected)).total()
     if not shared:
         return 0.0
@@ -84,23 +84,24 @@ def check_answers(questions: Sequence[Example], path: Path) -> None:
             raise InputError(f"{path}: question {question.id!r} has no gold answer; add one or remove the question")
 
 
-def score(questions: Sequence[Example], predictions: Mapping[str, str]) -> Score:
+def score(questions: Sequence[Example], predictions: Mapping[str, str], rules: Rules = SQUAD) -> Score:
     """Score as version 1.1: the best of the gold answers counts; the mean is over all questions, predicted or not."""
     matches, f1s = 0, 0.0
     for question in questions:
         if question.id in predictions:
             prediction = predictions[question.id]
-            matches += max(exact_match(prediction, gold.text) for gold in question.answers)
-            f1s += max(f1(prediction, gold.text) for gold in question.answers)
+            matches += max(exact_match(prediction, gold.text, rules) for gold in question.answers)
+            f1s += max(f1(prediction, gold.text, rules) for gold in question.answers)
     total = len(questions)
     return Score(exact_match=100 * matches / total, f1=100 * f1s / total, total=total)
 
 
-def score_question_v2(prediction: str, question: Example) -> tuple[float, float]:
+def score_question_v2(prediction: str, question: Example, rules: Rules = SQUAD) -> tuple[float, float]:
     """Return exact match and F1 of one prediction in version 2.0, where "" is correct for an impossible question."""
-    golds = [gold.text for gold in question.answers if normalize(gold.text)] or [""]
-    matches = [int(exact_match(prediction, gold)) for gold in golds]
-    overlaps = [f1(prediction, gold) or int(not normalize(prediction) and not normalize(gold)) for gold in golds]
+    golds = [gold.text for gold in question.answers if rules.words(gold.text)] or [""]
+    matches = [int(exact_match(prediction, gold, rules)) for gold in golds]
+    is_none = not rules.words(prediction)
+    overlaps = [f1(prediction, gold, rules) or int(is_none and not rules.words(gold)) for gold in golds]
     return max(matches), max(overlaps)
 
 
@@ -109,13 +110,14 @@ def score_v2(
     predictions: Mapping[str, str],
     na_prob: Mapping[str, float] | None = None,
     na_prob_thresh: float = 1.0,
+    rules: Rules = SQUAD,
 ) -> dict[str, float]:
     """Score as version 2.0: the figures of the official script under its names, to the last digit.
 
     The official script fails if a question has no prediction; here such questions are left out.
     """
     predicted = [question for question in questions if question.id in predictions]
-    raw = {question.id: score_question_v2(predictions[question.id], question) for question in predicted}
+    raw = {question.id: score_question_v2(predictions[question.id], question, rules) for question in predicted}
     none = {question.id: not question.answers for question in predicted}
     odds = na_prob or dict.fromkeys(raw, 0.0)
     final = {
@@ -188,19 +190,20 @@ def main(argv: list[str]) -> None:
         )
     if unknown:
         print(f"note: {len(unknown)} predictions without a question are ignored: {_some(unknown)}", file=sys.stderr)
+    rules = languages.rules(options.language, dataset, options.dataset)
     if dataset.version == "2.0":
-        print(json.dumps(_score_v2(options, dataset, predictions, ids - unanswered)))
+        print(json.dumps(_score_v2(options, dataset, predictions, ids - unanswered, rules)))
         return
     if options.na_prob:
         raise UsageError(
             f"--na_prob: {options.dataset} is version 1.1, in which every question has an answer; remove the flag"
         )
     check_answers(dataset.examples, options.dataset)
-    print(json.dumps(asdict(score(dataset.examples, predictions))))
+    print(json.dumps(asdict(score(dataset.examples, predictions, rules))))
 
 
 def _score_v2(
-    options: Options, dataset: examples.Dataset, predictions: dict[str, str], answered: set[str]
+    options: Options, dataset: examples.Dataset, predictions: dict[str, str], answered: set[str], rules: Rules
 ) -> dict[str, float]:
     if not answered:
         raise InputError(
@@ -211,7 +214,7 @@ def _score_v2(
         raise InputError(
             f"{options.na_prob}: no number for {len(missing)} questions with a prediction: {_some(missing)}"
         )
-    return score_v2(dataset.examples, predictions, odds, options.na_prob_thresh)
+    return score_v2(dataset.examples, predictions, odds, options.na_prob_thresh, rules)
 
 
 def _some(ids: set[str]) -> str:

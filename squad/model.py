@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import tensorflow as tf
 
@@ -14,6 +15,7 @@ from bert.model import losses
 from bert.runs import Run
 from bert.text.sampler import Batch
 from squad.config import Windowing
+from squad.languages import Language
 from tasks.kind import Kind
 from tasks.model import FineTuned, with_weights
 
@@ -24,9 +26,9 @@ class AnswerSpans(Kind):
     head, objective, metrics = ANSWER_SPAN, "span", ("f1", "exact_match")
     described = Head(kind=ANSWER_SPAN.name)
 
-    def __init__(self, windowing: Windowing, impossible: bool) -> None:
-        """impossible: whether a model is trained on impossible questions."""
-        self.windowing, self.impossible = windowing, impossible
+    def __init__(self, windowing: Windowing, impossible: bool, language: Language | None = None) -> None:
+        """impossible: whether a model is trained on impossible questions. language: whose rules scored it."""
+        self.windowing, self.impossible, self.language = windowing, impossible, language
 
     @property
     def length(self) -> int:
@@ -66,9 +68,9 @@ def load(run: Path | Run, compute: Compute = "float32", engine: Engine = "tensor
 
 
 def _trained_for(run: Run) -> AnswerSpans:
-    """Return the windows of a run, from its `config.json`, and whether it had impossible questions.
+    """Return the windows of a run, from its `config.json`, whether it had impossible questions, and whose rules.
 
-    Runs of the first version do not store the latter.
+    Runs of the first versions do not store the latter two.
     """
     path, longest = run.settings_path, run.config.max_position_embeddings
     try:
@@ -76,6 +78,8 @@ def _trained_for(run: Run) -> AnswerSpans:
         settings = described["config"]
         if (impossible := settings.get("data.impossible", False)) not in (True, False):
             raise ValueError("data.impossible is not a boolean")
+        if (language := settings.get("data.language")) not in (None, *get_args(Language)):
+            raise ValueError("data.language is none of MLQA's")
         if "imported" in described:  # 384 tokens with strides of 128 if possible
             length = min(Windowing.max_seq_length, longest)
             sizes = {"max_seq_length": length, "doc_stride": length // 3, "max_query_length": length // 6}
@@ -84,7 +88,7 @@ def _trained_for(run: Run) -> AnswerSpans:
         windows: Windowing = checked_json.take(Windowing, sizes)
         if windows.max_seq_length > longest:
             raise ValueError("windows longer than the model's longest sequence")
-        return AnswerSpans(windows, bool(impossible))
+        return AnswerSpans(windows, bool(impossible), language)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; give the run directory of python -m squad.train") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

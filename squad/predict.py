@@ -44,7 +44,7 @@ class Options:
     model: cli.Run
     """run directory of python -m squad.train"""
     dataset: Path | None = None
-    """questions in SQuAD format (.json) or one per line (.jsonl); plain or compressed (.gz, .bz2, .xz)"""
+    """questions in SQuAD format (.json) or one per line (.jsonl), plain or compressed (.gz, .bz2, .xz), or .parquet"""
     output: Path | None = None
     """output file for the answers, {id: text}"""
     nbest: Path | None = None
@@ -207,7 +207,8 @@ def main(argv: list[str]) -> None:
         )
     reader.report(options.dataset)
     assert options.output is not None, "it is given with --dataset"
-    metric = ("python", "-m", "squad.metric", options.dataset, options.output)
+    language = ("--language", fine_tuned.kind.language) if fine_tuned.kind.language else ()
+    metric = ("python", "-m", "squad.metric", options.dataset, options.output, *language)
     ending.tell(options.output, f"{count:,} answers ({count / seconds:.1f} questions/s)", *metric)
 
 

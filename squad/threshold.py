@@ -20,7 +20,7 @@ from bert.core import cli, ending, files, ranges
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.ranges import BatchSize, Range
 from bert.hardware.choices import Compute, Kind
-from squad import examples, metric
+from squad import examples, languages, metric
 from squad.answers import MAX_ANSWER_LENGTH
 
 NAME = "null_threshold.json"
@@ -141,15 +141,20 @@ def main(argv: list[str]) -> None:
         null=False,
     )
     with reader.counted("threshold", "questions", examples.count(options.dataset)):
+        rules = languages.rules(fine_tuned.kind.language, first, options.dataset, "--data.language of squad.train")
         outcomes = [
-            Outcome(answers.null_odds, metric.score_question_v2(answers.best(None).text, example), not example.answers)
+            Outcome(
+                answers.null_odds,
+                metric.score_question_v2(answers.best(None).text, example, rules),
+                not example.answers,
+            )
             for piece in itertools.chain([first], pieces)
             for example, answers in reader.answer(piece)
         ]
     if not any(outcome.none for outcome in outcomes):
         raise InputError(f"{options.dataset}: every question has an answer; give a version 2.0 dataset")
     tuned: dict[str, Any] = asdict(tune(outcomes))
-    about = {"dataset": options.dataset.name, "dataset_sha256": files.sha256(options.dataset)}
+    about = {"dataset": options.dataset.name, "dataset_sha256": examples.content_hash(options.dataset)}
     store_threshold(options.model, tuned | about | {"weights": fine_tuned.run.weights})
     print(json.dumps(tuned), flush=True)
     ending.tell(options.model / NAME, "", "python", "-m", "squad.predict", "--model", options.model)

@@ -28,12 +28,12 @@ def prepare(config: SquadConfig, tokenizer: Tokenizer, vocab: Path, comm: Commun
     folder = on_rank_zero(lambda: features.training_set(config.data, tokenizer, vocab, windowing, workdir), comm)
     data, dev = records.Dataset(folder, "train"), None
     impossible = data.manifest.count("impossible") > 0
-    kind = AnswerSpans(windowing, impossible)
+    kind = AnswerSpans(windowing, impossible, config.data.language)
     questions: Questions | None = None  # on rank 0, which computes the scores
 
     def write(path: Path) -> Path:
         nonlocal questions
-        questions = Questions(path)
+        questions = Questions(path, config.data.language)
         return questions.write(tokenizer, windowing, workdir)
 
     if path is not None:

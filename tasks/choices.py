@@ -1,19 +1,30 @@
-"""Read one's own multiple choice: JSONL with {"id", "context", "choices": [...], "label"} in each line.
+"""Read one's own multiple choice: JSONL or Parquet with {"id", "context", "choices": [...], "label"} in each row.
 
-The first segment of a pair is the context, the second one of the choices. `label` is the index of the right choice,
-from 0; without it, or with null, the right one is unknown. `id` may be missing: then it is the number of the line. An
-optional `group` names a part of the file that is also scored on its own.
+The first segment of a pair is the context, the second one of the choices; with a `question` about the context, the
+pairs are those of `tasks.race`. `label` is the right choice: its index from 0, as a number or as a text, a letter from
+A on, or its text; without it, or with null or "", the right one is unknown. `id` may be missing: then it is the number
+of the line. An optional `group` names a part of the file that is also scored on its own.
+
+Rows of published sets are read, too, as `datasets` has them: HellaSwag (`ctx`, `endings`, `label`), ARC and
+CommonsenseQA (`question`, `choices` with `text` and `label`, `answerKey`), OpenBookQA (`question_stem`), MMLU
+(`question`, `choices`, `answer`), and RACE (`article`, `question`, `options`, `answer`).
 """
 
+import string
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bert.core import files
 from bert.core.errors import InputError
+from tasks import tables
 from tasks.examples import ChoiceExample, Skipped
+from tasks.race import with_answer
 
 FEWEST = 2  # choices
+OWN = ("context", "choices")  # the keys; then those of published sets
+PUBLISHED = (("ctx", "endings"), ("question", "choices"), ("question_stem", "choices"), ("article", "options"))
+LABELS = ("label", "answerKey", "answer")  # the first one that a row has
 
 
 def read(path: Path, skipped: Skipped, labels: bool = True) -> Iterator[ChoiceExample]:
@@ -24,49 +35,89 @@ def read(path: Path, skipped: Skipped, labels: bool = True) -> Iterator[ChoiceEx
     """
     first: ChoiceExample | None = None
     used, after_last = set[int | None](), False
-    with files.open_text(path) as stream:
-        for number, line in enumerate(files.read_lines(stream, path)):
-            if not line.strip():
-                continue
-            try:
-                example = _example(line, number, labels)
-                first = first or example
-                _check_like(first, example)
-            except ValueError as error:
-                after_last |= isinstance(error, _AfterLast)
-                skipped.add(path, number + 1, str(error))
-                continue
-            used.add(example.label)
-            yield example
+    for number, record in _records(path):
+        try:
+            example = _example(_object(record) if isinstance(record, str) else record, number, labels)
+            first = first or example
+            _check_like(first, example)
+        except ValueError as error:
+            after_last |= isinstance(error, _AfterLast)
+            skipped.add(path, number + 1, str(error))
+            continue
+        used.add(example.label)
+        yield example
     if after_last and 0 not in used:
         raise InputError(f"{path}: the labels seem to count the choices from 1; count them from 0")
+
+
+def _records(path: Path) -> Iterator[tuple[int, str | dict[str, Any]]]:
+    """Yield the lines that are not empty, or the rows of Parquet, numbered from 0."""
+    if tables.kind_of(path) == tables.PARQUET:
+        yield from ((number - 1, row) for number, row in tables.rows(path, ()) if row is not None)
+        return
+    with files.open_text(path) as stream:
+        yield from ((n, line) for n, line in enumerate(files.read_lines(stream, path)) if line.strip())
 
 
 class _AfterLast(ValueError):
     """A label is the number of choices, which would be the last one if they were counted from 1."""
 
 
-def _example(line: str, number: int, labels: bool) -> ChoiceExample:
-    """Return the example of a line. Raise ValueError if it is malformed."""
-    record = _object(line)
-    identity, context, choices = record.get("id", number), record.get("context"), record.get("choices")
-    label, group = record.get("label") if labels else None, record.get("group", "")
+def _example(record: dict[str, Any], number: int, labels: bool) -> ChoiceExample:
+    """Return the example of a row. Raise ValueError if it is malformed."""
+    keys = next((keys for keys in (OWN, *PUBLISHED) if {*keys} <= record.keys()), OWN)
+    of_label = next((key for key in LABELS if key in record), LABELS[0])
+    listed = f"; its keys are {', '.join(map(repr, [*record][:8]))}" if not {*keys} <= record.keys() else ""
+    context: Any = record.get(keys[0])
+    choices: Any = record.get(keys[1])
+    names: Any = None  # of the choices
+    if isinstance(choices, dict):
+        choices, names = choices.get("text"), choices.get("label")
+    identity, group = tables.whole(record.get("id", number)), record.get("group", "")
+    identity = number if identity in (None, "") else identity
     if type(identity) not in (int, str):
         raise ValueError("'id' is neither a string nor an integer")
     if not isinstance(context, str) or not context.strip():
-        raise ValueError("'context' is not a string, or empty")
+        raise ValueError(f"{keys[0]!r} is not a string, or empty{listed}")
     if not isinstance(choices, list) or len(choices) < FEWEST:
-        raise ValueError(f"'choices' is not a list of at least {FEWEST}")
+        raise ValueError(f"{keys[1]!r} is not a list of at least {FEWEST}{listed}")
     if not all(isinstance(choice, str) and choice.strip() for choice in choices):
-        raise ValueError("one of 'choices' is not a string, or empty")
-    if label is not None and (type(label) is not int or not 0 <= label < len(choices)):
-        error = _AfterLast if type(label) is int and label == len(choices) else ValueError
-        raise error(f"'label' is not an index of the {len(choices)} choices, from 0")
+        raise ValueError(f"one of {keys[1]!r} is not a string, or empty")
     if not isinstance(group, str):
         raise ValueError("'group' is not a string")
     _check_writable(str(identity), group)
-    pairs = tuple((context, choice) for choice in choices)
+    label = _index(tables.whole(record.get(of_label)), choices, names, of_label) if labels else None
+    if keys[0] in ("context", "article") and (question := record.get("question")) is not None:
+        if not isinstance(question, str):
+            raise ValueError("'question' is not a string")
+        pairs = tuple((with_answer(question, choice), context) for choice in choices)
+    else:
+        pairs = tuple((context, choice) for choice in choices)
     return ChoiceExample(id=str(identity), pairs=pairs, label=label, group=group)
+
+
+def _index(label: Any, choices: list[str], names: Any, key: str) -> int | None:
+    """Return the index that a label means; None for none. names: of the choices, where the file has them.
+
+    Raise ValueError if it is none of them, or could be two.
+    """
+    if label in (None, ""):
+        return None
+    index = label
+    if isinstance(label, str):
+        known = names if isinstance(names, list) else list(string.ascii_uppercase[: len(choices)])
+        meant = {place for place, (name, text) in enumerate(zip(known, choices, strict=False)) if label in (name, text)}
+        if known is names and label in names:
+            meant = {names.index(label)}
+        elif label.isascii() and label.isdecimal() and known is not names:
+            meant.add(int(label))
+        if len(meant) > 1:
+            raise ValueError(f"{key!r} is {label[:20]!r}, which could be several of the choices; give an index from 0")
+        index = meant.pop() if meant else label
+    if type(index) is not int or not 0 <= index < len(choices):
+        error = _AfterLast if type(index) is int and index == len(choices) else ValueError
+        raise error(f"{key!r} is {str(label)[:20]!r}: not an index of the {len(choices)} choices, from 0, or a letter")
+    return index
 
 
 def _object(line: str) -> dict[str, Any]:

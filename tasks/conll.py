@@ -25,6 +25,7 @@ Separator = Literal["auto", "tab", "space"]
 DOCUMENT = "-DOCSTART-"
 BLANKS = " \t\r\n"  # around columns; other white space, as a no-break space, can be a word
 MAX_WORDS = 100_000  # of a sentence, which is held in memory
+FEW = 3  # words of a sentence that shows how words are written
 LONG = 1_000  # words of what is hardly one sentence
 CONLL_U = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 NAMES = re.compile(r"#\s*global\.columns\s*=\s*(.*)")  # of the columns, in CoNLL-U Plus
@@ -32,6 +33,7 @@ KEY = re.compile(r"#\s*[^\s=]+ = ")
 WITHOUT_NUMBER = re.compile(
     r"[0-9]+[-.][0-9]+"
 )  # of CoNLL-U: a word that is divided into the next ones, or an unseen one
+LANGUAGE = re.compile(r"(?:simple|[a-z]{2,3}(?:-[a-z-]+)?):")  # before each word of WikiANN's own files
 NUMBER = re.compile(r"-?[0-9]{1,9}")
 TOKENS, TAGS = "tokens", "ner_tags"  # of rows, as in most data sets of `datasets`
 
@@ -79,9 +81,20 @@ def read(path: Path, skipped: Skipped, options: ReadOptions = ALL) -> Iterator[T
     line of the file. Raise InputError if that lacks a column, if the first column counts words and no column of words
     is given, or if a sentence does not end.
     """
-    if tables.kind_of(path) in (".jsonl", tables.PARQUET):
-        yield from _rows(path, skipped, options)
-        return
+    is_rows, is_looked_at = tables.kind_of(path) in (".jsonl", tables.PARQUET), True
+    for sentence in (_rows if is_rows else _of_lines)(path, skipped, options):
+        if is_looked_at and len(sentence.words) >= FEW:
+            is_looked_at, begins = False, [match and match[0] for match in map(LANGUAGE.match, sentence.words)]
+            if begins[0] and begins.count(begins[0]) == len(begins):
+                skipped.doubt = (
+                    f"{path}: every word of sentence {sentence.id} begins with {begins[0]!r}, as in WikiANN's own "
+                    "files; this is read as part of the words: remove it"
+                )
+        yield sentence
+
+
+def _of_lines(path: Path, skipped: Skipped, options: ReadOptions) -> Iterator[TaggedSentence]:
+    """Yield the sentences of a file of lines; as `read` has it."""
     columns, is_checked, names = None, options.word is not None, list[str]()
     with files.open_text(path) as stream:
         sentences = _without_comments(_sentences(stream, path, options.separator), names)

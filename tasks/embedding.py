@@ -39,7 +39,7 @@ class Embedded(StoredKind):
         super().__init__(data, labels, names)
         self.sequences = max(2, len(data.text))
         self.is_scored = data.loss in SCORED
-        self.of_all_samples: tuple[str, ...] = ("label",) if self.is_scored else ()
+        self._factors = np.random.default_rng(1).integers(-(2**63), 2**63 - 1, data.length)
         self.embedding = embedding.Embedding(pool=data.pool or "mean", normalize=data.normalize)
 
     @property
@@ -108,11 +108,25 @@ class Embedded(StoredKind):
             return tf.cast(tf.reduce_sum(batch["input_mask"][:, 1, 1:], axis=1), tf.float32)
         return tf.ones_like(batch["input_ids"][:, 0, 0], tf.float32)
 
+    def of_all_samples(self, batch: Batch) -> Batch:
+        """Return the scores [B, 1]; of pairs without scores, numbers by which equal texts are known [B, K, 3].
+
+        These are the parts of a hash of a text's tokens: the sum of token times a random factor of its place.
+        """
+        if self.is_scored:
+            return {"label": batch["label"]}
+        ids = tf.cast(batch["input_ids"] * batch["input_mask"], tf.int64)
+        sums = tf.reduce_sum(ids * tf.constant(self._factors)[: tf.shape(ids)[2]], axis=2)
+        parts = [tf.bitwise.bitwise_and(tf.bitwise.right_shift(sums, shift), 2**21 - 1) for shift in (0, 21, 42)]
+        return {"texts": tf.cast(tf.stack(parts, axis=2), tf.float32)}  # whole numbers of 21 bits are exact
+
     def losses(self, outputs: tf.Tensor, features: Batch) -> tuple[tf.Tensor, tf.Tensor]:
         """Return each sample's part of the loss, and whether it is right, both [N]; as `training.task` has it."""
         data = self.data
         if data.loss == "contrastive":
-            return embedding_losses.contrastive(outputs, data.temperature, data.dimensions, data.both_directions)
+            return embedding_losses.contrastive(
+                outputs, features["texts"], data.temperature, data.dimensions, data.both_directions
+            )
         scores = features["label"][:, 0]
         if data.loss == "cosine":
             return embedding_losses.cosine(outputs, scores, data.dimensions)

@@ -45,7 +45,11 @@ class WholeBatchObjective(Objective):
 
     def __init__(self, kind: Embedded, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
         super().__init__(kind, config, seed, parts)
-        self.embedded, self.of_all_samples = kind, kind.of_all_samples
+        self.embedded = kind
+
+    def of_all_samples(self, batch: Batch) -> Batch:
+        """As WholeBatchTask has it."""
+        return self.embedded.of_all_samples(batch)
 
     def outputs(self, batch: Batch, mode: Mode) -> tf.Tensor:
         """Return what the loss compares, the embeddings after the projection if there is one [B, K, D]."""

@@ -19,6 +19,7 @@ from tasks.config import TaskData
 from tasks.datasets import Example, KnownData, Split
 from tasks.examples import Skipped, TextExample
 from tasks.kind import ExampleKind, StoredKind
+from tasks.label_sets import REMEDY, are_positions
 from tasks.labels import Labels
 
 STAGE = "tasks.features"
@@ -167,18 +168,23 @@ def _labels(data: TaskData, data_set: KnownData, train: Path, trained: tuple[str
 
 def _of_sets(data: TaskData, data_set: KnownData, sources: dict[Split, Path], trained: tuple[str, ...]) -> Labels:
     """Return the labels of texts that can have several, from all examples, and tell how often they occur."""
-    train, used = sources["train"], set[str]()
+    train, used = sources["train"], dict[Split, set[str]]()
     counts, unknown, sizes = Counter[str](), Counter[str](), Counter[int]()  # of the training examples
     skipped = {split: Skipped(data.strict) for split in sources}
     for split, path in sources.items():
+        used[split] = set()
         for example in limited(data_set.read(data, path, split, skipped[split]), data.limit * (split == "train")):
             names = datasets.labels_of(example)
-            used.update(names)
+            used[split].update(names)
             if split == "train" and isinstance(example, TextExample):
                 counts.update(names)
                 unknown.update(example.unknown)
                 sizes[len(names)] += 1
-    names = data.label_columns or labels.ordered(used, train)
+    for split, path in sources.items():
+        is_known = split != "train" and used[split] <= used["train"]
+        if not data.label_columns and not is_known and are_positions([*used[split]]):
+            raise InputError(f"{path}: {data.label} has 0 and 1 only; if these are not names, {REMEDY}")
+    names = data.label_columns or labels.ordered(set[str]().union(*used.values()), train)
     if sizes and len(names) < 2:
         only = f"no label but {names[0]!r}" if names else "no label"
         why = _first_of(skipped["train"])
@@ -186,7 +192,7 @@ def _of_sets(data: TaskData, data_set: KnownData, sources: dict[Split, Path], tr
     names, texts = _order(names, trained), sizes.total()
     print(f"labels of {train}: {_listed(names, counts)}; {sizes[0]:,} of {texts:,} texts have none", file=sys.stderr)
     _doubt(names, train)
-    if not data.label_columns and (joined := [name for name in names if set(name) & {"|", ";"} - {data.separator}]):
+    if not data.label_columns and (joined := [name for name in names if labels.JOINED.search(name)]):
         print(
             f"warning: {train}: is {joined[0]!r} one label? if not, name the separator by --data.separator",
             file=sys.stderr,
@@ -215,6 +221,11 @@ def _doubt(names: Sequence[str], train: Path) -> None:
         print(
             f"warning: {train}: labels that differ only in spaces, case or the form of a number are different ones: "
             f"{listed}",
+            file=sys.stderr,
+        )
+    for name in labels.doubtful(names):
+        print(
+            f"warning: {train}: {name!r} is a class; where it means that a row has no label, leave these rows out",
             file=sys.stderr,
         )
 

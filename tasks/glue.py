@@ -133,8 +133,9 @@ def read(task: Task, path: Path, split: Split, skipped: Skipped) -> Iterator[Tex
 
     split: of MRPC's original training file only the rows of that split are yielded, and labels of `test` are not
     checked, since some copies have other things in that column. The id is the file's `index`, `id` or `idx`, else the
-    number of the row. Rows of QQP that lack columns are left out and counted. Raise InputError for any other row that
-    has not the columns of the first one, for an empty text, or for a label that is none of the task's.
+    number of the row. Rows of QQP that lack columns are left out and counted, and so are pairs that SNLI and MultiNLI
+    give no label. Raise InputError for any other row that has not the columns of the first one, for an empty text, or
+    for a label that is none of the task's.
     """
     lines = tables.lines(path, (*task.first, *task.second))
     number, fields = next(lines, (1, []))
@@ -149,6 +150,9 @@ def read(task: Task, path: Path, split: Split, skipped: Skipped) -> Iterator[Tex
             if not task.short_rows:
                 raise InputError(f"{path}: line {number}: {reason}; give the file as it is distributed")
             skipped.add(path, number, reason)
+            continue
+        if get.has_no_label(fields):
+            skipped.add(path, number, "no label: the annotators did not agree, or it is not given")
             continue
         if get.is_in_split(fields):
             yield get.example(fields, row, number)
@@ -204,6 +208,10 @@ class _Places:
             if place is not None and not fields[place].strip():
                 return f"the text in column {place + 1} is empty"
         return ""
+
+    def has_no_label(self, fields: Sequence[str]) -> bool:
+        """Return whether a row is one that SNLI marks as without a label, or `datasets`: - or -1."""
+        return self.label is not None and bool(self.task.numbers) and fields[self.label] in ("-", "-1")
 
     def is_in_split(self, fields: Sequence[str]) -> bool:
         """Return whether a row belongs to the split; only MRPC's original file has rows of two."""

@@ -4,12 +4,15 @@
 toxic,insult                                    names in one field of a table; empty for none
 ['toxic', 'insult']                             a list as Python writes it into one
 toxic=1 threat=0 insult=1                       a column for each label (--data.label_columns), -1 for unknown
+
+A list of 0 and 1 with a place for each label, such as [1, 0, 1], does not name labels, and is refused in all spellings.
 """
 
 import ast
 import io
+import re
 import tokenize
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -17,6 +20,16 @@ from typing import Any
 from tasks.examples import writable
 
 VALUES = {"0": 0, "1": 1, "-1": -1, "0.0": 0, "1.0": 1, "-1.0": -1, "false": 0, "true": 1}
+MARKS = re.compile(r"[\s,;|/()\[\]{}]+")  # between and around values of 0 and 1 in a text
+PLACES = re.compile("[01]+")  # such as 0110
+ARRAY = re.compile(r"(?:[a-z]+\.)?(?:array|tensor)?\(?\[([^]]*)\](?:,.*)?\)?", re.DOTALL)  # of NumPy or PyTorch
+PYTHON = re.compile(r"""\(['"].*['"],?\)|\{.*\}""", re.DOTALL)  # a tuple or a set of names
+NONE = ("()", "{}", "set()")
+REMEDY = "give a column of 0 and 1 for each label (--data.label_columns), or the names of the labels of a text"
+
+
+class PositionsError(ValueError):
+    """A list has 0 and 1 for each label, instead of the names of labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,16 +61,58 @@ class LabelSets:
         return positive, unknown
 
     def _names(self, value: Any) -> tuple[str, ...]:
-        if isinstance(value, str):
-            value = _listed(value) if value.strip().startswith("[") else value.split(self.separator)
-            value = [name.strip() if isinstance(name, str) else name for name in value]
-            value = [] if value == [""] else value
-        if not isinstance(value, list) or not all(type(name) in (str, int) and str(name).strip() for name in value):
+        names = _split(value, self.separator) if isinstance(value, str) else value
+        if not isinstance(names, list) or not all(
+            isinstance(name, str | int | float) and str(name).strip() for name in names
+        ):
             raise ValueError(f"{self.label} is {value!r}, not a list of the names of labels; [] is none")
-        return tuple(dict.fromkeys(writable(str(name), self.label) for name in value))
+        parts = _zeros_and_ones(map(str, names))
+        if len(set(parts)) < len(parts) or any(isinstance(name, bool) for name in names):
+            raise PositionsError(f"{self.label} is {str(value)[:60]}, 0 or 1 for each label; {REMEDY}")
+        if wrong := [name for name in names if isinstance(name, float) and not name.is_integer()]:
+            raise ValueError(f"{self.label} has {wrong[0]!r}, not the name of a label")
+        texts = (str(int(name)) if isinstance(name, float) else str(name) for name in names)
+        return tuple(dict.fromkeys(writable(text, self.label) for text in texts))
 
 
-def _listed(text: str) -> Any:
+def are_positions(names: Sequence[str]) -> bool:
+    """Return whether what was read as the names of labels is 0 and 1 for each label."""
+    same_length = len({len(name) for name in names}) == 1 and all(map(PLACES.fullmatch, names))
+    return same_length or bool(_zeros_and_ones(names))
+
+
+def _zeros_and_ones(names: Iterable[str]) -> list[int]:
+    """Return the values if these names, or their parts, are nothing but 0, 1 and -1; else none."""
+    values = []
+    for name in names:
+        for part in [name] if name.isalnum() else MARKS.split(name):
+            if part:
+                value = VALUES.get((part + "0" if part.endswith(".") else part).lower())
+                if value is None:
+                    return []
+                values.append(value)
+    return values
+
+
+def _split(text: str, separator: str) -> list[Any]:
+    """Return the names in a text. Raise ValueError as `listed` does, PositionsError for an array of 0 and 1."""
+    text = text.strip()
+    array = ARRAY.fullmatch(text)
+    if array and len(_zeros_and_ones([array[1]])) > 1 and not (text.startswith("[") and "," in text):
+        raise PositionsError(f"{text[:60]!r} has 0 or 1 for each label; {REMEDY}")
+    if text.startswith("[") or (array and not text.startswith("[")):
+        names = listed(text)
+    elif text in NONE:
+        names = []
+    elif PYTHON.fullmatch(text):
+        names = listed(f"[{text[1:-1]}]")
+    else:
+        names = text.split(separator)
+    names = [name.strip() if isinstance(name, str) else name for name in names]
+    return [] if names == [""] else names
+
+
+def listed(text: str) -> Any:
     """Return a list that Python or JSON has written as a text. Raise ValueError if it is none.
 
     Python joins strings without a comma between them, so that ['a' 'b'], as NumPy writes an array, would be one name.

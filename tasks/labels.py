@@ -1,6 +1,7 @@
 """The names of a task's classes: found in the training examples, stored with the weights, mapped by name."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from bert.core.errors import InputError
 from tasks.examples import TextExample
 
 MOST = 10_000  # classes; more are probably a column that is not the label
+# Characters between several names: also those of Chinese and Japanese, a comma without a space, and doccano's #.
+JOINED = re.compile("[|;\t\r\n\u3001\uff0c\uff1b]|,(?! )|(?<=\\w)#(?=\\w)")
+NO_LABEL = {"-", "?", "nan", "null", "<na>", "n/a"}  # SNLI where annotators do not agree; what pandas writes for none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +99,12 @@ def alike(names: Collection[str]) -> list[tuple[str, str]]:
     keys = [(_number(name) if math.isfinite(_number(name)) else " ".join(name.casefold().split())) for name in names]
     pairs = zip(keys, names, strict=True)
     return [(other, name) for key, name in pairs if (other := seen.setdefault(key, name)) != name]
+
+
+def doubtful(names: Collection[str]) -> list[str]:
+    """Return names that often mean that there is no label: a dash and the like, and -1 beside the numbers from 0."""
+    numbers = {str(number) for number in range(len(names) - 1)}
+    return [name for name in names if name.lower() in NO_LABEL or (name == "-1" and numbers == {*names} - {"-1"})]
 
 
 def balanced(names: Iterable[str], counts: Counter[str]) -> tuple[float, ...]:

@@ -2,6 +2,9 @@
 
 The files are train.csv, val.csv and test.csv of github.com/rowanz/swagaf: CSV with quotes and a header. The first
 segment of a pair is `sent1`, the second `sent2` and an ending.
+
+HellaSwag (Zellers et al. 2019) is read, too, as github.com/rowanz/hellaswag and `datasets` have it: JSON lines or
+Parquet with `ctx_a`, `ctx_b` and the list `endings`, which stand for these columns, and `ind`, which is the id.
 """
 
 import contextlib
@@ -15,10 +18,13 @@ from bert.core import files
 from bert.core.errors import InputError
 from tasks import tables
 from tasks.examples import ChoiceExample, Skipped
+from tasks.label_sets import listed
 
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 REQUIRED = ("sent1", "sent2", *ENDINGS)
 INDEX, SOURCE, LABEL = "", "gold-source", "label"  # columns that a file may lack
+HELLASWAG = {"ctx_a": "sent1", "ctx_b": "sent2", "ind": INDEX, LABEL: LABEL}  # its columns of one value
+LISTED = "endings"  # that of a list
 LABELS = {str(label): label for label in range(len(ENDINGS))}
 GENERATED = "gen"  # a `gold-source` begins with it where annotators liked a generated ending best
 MAX_SHOWN = 20  # characters of the file in a message
@@ -50,14 +56,15 @@ def read(path: Path, skipped: Skipped, generated: bool = True, labels: bool = Tr
     """
     with contextlib.ExitStack() as stack:
         if tables.kind_of(path) in (".jsonl", tables.PARQUET):  # as `datasets` writes it
-            rows = itertools.starmap(Row, tables.lines(path, REQUIRED))
+            rows = itertools.starmap(Row, tables.lines(path, (*REQUIRED, "ctx_a", "ctx_b")))
         else:
             lines = files.read_lines(stack.enter_context(files.open_text(path)), path)
             rows = itertools.starmap(Row, files.read_csv(lines, path))
-        header = _header(path, next(rows, Row(1, [])), () if generated else (SOURCE,))
+        of_swag = _as_swag(rows)
+        header = _header(path, next(of_swag, Row(1, [])), () if generated else (SOURCE,))
         if not labels:
             header.index.pop(LABEL, None)
-        for number, row in enumerate(rows):
+        for number, row in enumerate(of_swag):
             if reason := _fault(row.fields, header):
                 skipped.add(path, row.line, reason)
                 continue
@@ -73,13 +80,36 @@ def read(path: Path, skipped: Skipped, generated: bool = True, labels: bool = Tr
                 )
 
 
+def _as_swag(rows: Iterator[Row]) -> Iterator[Row]:
+    """Yield the rows of a file, those of HellaSwag with SWAG's columns, empty where there are not four endings."""
+    header = next(rows, Row(1, []))
+    names = header.fields
+    if not {"ctx_a", "ctx_b", LISTED} <= {*names}:
+        yield header
+        yield from rows
+        return
+    kept = [(names.index(name), of_swag) for name, of_swag in HELLASWAG.items() if name in names]
+    yield Row(header.line, [*(of_swag for _, of_swag in kept), *ENDINGS])
+    for line, fields in rows:
+        if len(fields) != len(names):
+            yield Row(line, [])
+            continue
+        try:
+            endings = listed(fields[names.index(LISTED)])
+        except ValueError:
+            endings = []
+        if len(endings) != len(ENDINGS) or not all(isinstance(ending, str) for ending in endings):
+            endings = [""] * len(ENDINGS)
+        yield Row(line, [*(fields[place] for place, _ in kept), *endings])
+
+
 def _header(path: Path, row: Row, needed: Sequence[str]) -> Header:
     names = row.fields
     missing = [name for name in (*REQUIRED, *needed) if name not in names]
     if missing:
         raise InputError(
             f"{path}: no column {', '.join(missing)} in the header; give train.csv, val.csv or test.csv of SWAG "
-            "(the files *_full.csv have other columns)"
+            "(the files *_full.csv have other columns), or HellaSwag with ctx_a, ctx_b and endings"
         )
     twice = [name for name in (*REQUIRED, SOURCE, LABEL) if names.count(name) > 1]
     if twice:

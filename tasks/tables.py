@@ -17,7 +17,7 @@ from bert.core.errors import InputError, UsageError
 from bert.core.parquet import read as read_parquet
 from tasks import sts
 from tasks.examples import Skipped, TextExample, TextGroup, writable
-from tasks.label_sets import LabelSets
+from tasks.label_sets import LabelSets, PositionsError
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 PARQUET = ".parquet"
@@ -64,6 +64,8 @@ def read(
                     "quotes are part of the text; if they are not, write .csv with commas"
                 )
             yield example
+        except PositionsError as error:  # of all rows, even of those that could be names
+            raise InputError(f"{path}: line {line}: {error}") from error
         except ValueError as error:
             skipped.add(path, line, str(error))
 
@@ -84,8 +86,15 @@ def _example(
 
 def identity(row: Mapping[str, Any], number: int) -> str:
     """Return the id of a row; its number if it has none, or an empty one. Raise ValueError as `writable` does."""
-    value = row.get(ID)
+    value = whole(row.get(ID))
     return str(number) if value is None or value == "" else writable(str(value), ID)
+
+
+def whole(value: Any) -> Any:
+    """Return a whole number as an integer, where a table with gaps has 1.0, and None where it has NaN for none."""
+    if isinstance(value, float):
+        return None if math.isnan(value) else int(value) if value.is_integer() else value
+    return value
 
 
 def _has(row: Mapping[str, Any], where: Mapping[str, str]) -> bool:
@@ -112,10 +121,13 @@ def groups(
 ) -> Iterator[TextGroup]:
     """Yield the texts of any number of columns of each row; the rest is as in `read`. score: the column of a number.
 
-    A file of pairs with a score may also have one of the layouts of `tasks.sts`.
+    A file of pairs with a score may also have one of the layouts of `tasks.sts`. Column 0 alone of a .txt is the whole
+    line.
     """
     columns = [*text, *([score] if score else []), *(where or ())]
     as_distributed = sts.rows(path, columns) if score and not where else None
+    if kind_of(path) == ".txt" and columns == ["0"]:
+        as_distributed = _whole_lines(path, skipped)
     for number, (line, row) in enumerate(as_distributed or rows(path, columns)):
         if row is None:
             skipped.add(path, line, "not as many columns as the first line")
@@ -128,6 +140,17 @@ def groups(
             yield TextGroup(id=identity(row, number), texts=tuple(row[column] for column in text), score=value)
         except ValueError as error:
             skipped.add(path, line, str(error))
+
+
+def _whole_lines(path: Path, skipped: Skipped) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the lines that are not empty; a tab is white space, and the first one a doubt."""
+    with files.open_text(path) as stream:
+        for number, line in enumerate(files.read_lines(stream, path), 1):
+            text = line.removesuffix("\n")
+            if "\t" in text.strip() and not skipped.doubt:
+                skipped.doubt = f"{path}: line {number}: a tab is part of the text in .txt; for a table, name it .tsv"
+            if text:
+                yield number, {"0": text}
 
 
 def _class(value: Any, label: str) -> str:
@@ -197,7 +220,7 @@ def lines(path: Path, texts: Sequence[str] = ()) -> Iterator[tuple[int, list[str
         for name in texts:
             if row and not isinstance(row.get(name), str | None):
                 raise InputError(f"{path}: line {number}: {name} is not a text but {json.dumps(row[name])[:40]}")
-        yield number, [] if row is None else [_as_text(row[name]) for name in names if name in row]
+        yield number, [] if row is None else [_as_text(whole(row[name])) for name in names if name in row]
 
 
 def _as_text(value: Any) -> str:

@@ -8,6 +8,7 @@ Kusupati et al. 2022).
 N samples, K texts of a sample, D width, M = N (K - 1) candidates.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -17,18 +18,23 @@ from bert.embedding import SHORTEST
 Each = tuple[tf.Tensor, tf.Tensor]
 
 
-def contrastive(x: tf.Tensor, temperature: float, dimensions: Sequence[int], both: bool) -> Each:
+def contrastive(x: tf.Tensor, texts: tf.Tensor, temperature: float, dimensions: Sequence[int], both: bool) -> Each:
     """Return the cross-entropy of finding the second text of a sample by its first, among all others of the batch.
 
     loss_i = -log(exp(cos(a_i, p_i) / t) / sum_j exp(cos(a_i, c_j) / t)), where a_i is the first text of sample i, p_i
     its second, and the candidates c are the texts of all samples but the first ones: the second, and the negatives from
     the third on (InfoNCE, van den Oord et al. 2018; SimCSE, Gao et al. 2021). both: take the mean with the loss of
     finding the first text by the second, among the first ones. Right: of all candidates the second text is the nearest.
+
+    texts: numbers that are the same for equal texts only [N, K, C]. A candidate that equals the first or the second
+    text of a sample, or is the second text to the same first one, is no candidate for it: it would be one to find.
     """
+    copies = _copies(texts)
 
     def of(unit: tf.Tensor) -> Each:
         first, others = unit[:, 0], tf.reshape(tf.transpose(unit[:, 1:], [1, 0, 2]), [-1, tf.shape(unit)[2]])
         scores = tf.matmul(first, others, transpose_b=True) / temperature  # [N, M], the second texts first
+        scores = tf.where(copies, scores.dtype.min, scores)
         places = tf.range(tf.shape(scores)[0])
         loss = tf.nn.sparse_softmax_cross_entropy_with_logits(places, scores)
         if both:
@@ -38,6 +44,20 @@ def contrastive(x: tf.Tensor, temperature: float, dimensions: Sequence[int], bot
         return loss, tf.cast(right, tf.float32)
 
     return _summed(x, dimensions, of)
+
+
+def _copies(texts: tf.Tensor) -> tf.Tensor:
+    """Return which candidates are no negatives of a sample, as `contrastive` has it [N, M]."""
+    first, second = texts[:, 0], texts[:, 1]
+    others = tf.reshape(tf.transpose(texts[:, 1:], [1, 0, 2]), [-1, tf.shape(texts)[2]])
+
+    def equal(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return functools.reduce(tf.logical_and, [x[:, None, c] == y[None, :, c] for c in range(x.shape[1])])
+
+    count, rest = tf.shape(first)[0], tf.shape(others)[0] - tf.shape(first)[0]
+    with_same_first = tf.pad(equal(first, first), [[0, 0], [0, rest]])
+    own = tf.pad(tf.eye(count, dtype=tf.bool), [[0, 0], [0, rest]])
+    return (equal(first, others) | equal(second, others) | with_same_first) & ~own
 
 
 def cosine(x: tf.Tensor, scores: tf.Tensor, dimensions: Sequence[int]) -> Each:

@@ -2,7 +2,7 @@
 
 - `.txt`: each line is a text, or what blank lines separate. Its id is the number of its first line, from 1.
 - `.jsonl`: each line is an object with `text` and, if it has them, `_id` or `id`, and `title`: BEIR's `corpus.jsonl`.
-- `.tsv`: the first line has the names of the columns, of which these count; quoted as RFC 4180 says.
+- `.tsv`: the first line has the names of the columns, of which these count; a quotation mark is a character.
 
 Compressed files are read too. A text that is longer than the model's input is cut into overlapping passages, the
 windows of `bert.text.windows`. Where there is white space, a passage begins and ends at it, so no word is cut. The
@@ -11,6 +11,9 @@ title of a text is read before each of its passages.
 
 import functools
 import itertools
+import math
+import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -27,6 +30,7 @@ Document = Literal["line", "blank_line"]
 
 SUFFIXES = (".txt", ".jsonl", ".tsv")
 IDS = ("_id", "id")
+QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"', re.DOTALL)  # a value as CSV has it, with quotes in it
 CHUNK = 1024  # texts that are divided at once
 SPECIAL = 2  # [CLS] and [SEP]
 FEWEST = 8  # tokens of a passage with its title, [CLS] and [SEP]
@@ -99,18 +103,31 @@ def _objects(path: Path) -> Iterator[tuple[int, Text]]:
 
 def _rows(path: Path) -> Iterator[tuple[int, Text]]:
     with files.open_text(path) as stream:
-        rows = files.read_csv(files.read_lines(stream, path), path, "\t")
-        _, names = next(rows, (1, list[str]()))
+        rows = (line.removesuffix("\n").split("\t") for line in files.read_lines(stream, path))
+        names, told = next(rows, [""]), False
         if "text" not in names:
             raise InputError(f"{path}: its first line has no column named text; name the columns: id, title, text")
-        for number, row in rows:
+        for number, row in enumerate(rows, start=2):
+            if row == [""]:
+                continue
             if len(row) != len(names):
                 raise InputError(f"{path}: line {number}: {len(row)} values, but {len(names)} columns; correct it")
+            if not told and any(map(QUOTED.fullmatch, row)):
+                told, place = True, f"{path}: line {number}"
+                print(
+                    f"warning: {place}: a value in quotes, with doubled quotes in it; .tsv is never quoted, so all "
+                    "quotes are part of the text; if they are not, write .jsonl",
+                    file=sys.stderr,
+                )
             yield number, _text(dict(zip(names, row, strict=True)), path, number)
 
 
 def _text(fields: Mapping[str, Any], path: Path, number: int) -> Text:
-    identity = next((fields[name] for name in IDS if name in fields), number)
+    identity = next((fields[name] for name in IDS if name in fields), None)
+    if isinstance(identity, float) and (identity.is_integer() or math.isnan(identity)):
+        identity = None if math.isnan(identity) else int(identity)
+    if identity in (None, ""):
+        identity = number
     title, text = fields.get("title") or "", fields.get("text")
     for name, value in (("text", text), ("title", title), ("id", str(identity))):
         if not isinstance(value, str):

@@ -45,8 +45,8 @@ class WholeBatchTask(Protocol):
     Its `measure` is that of `whole_batch.measure`.
     """
 
-    of_all_samples: tuple[str, ...]
-    """features that `losses` needs"""
+    def of_all_samples(self, batch: Batch) -> Batch:
+        """Return what `losses` needs of a batch beside its outputs, by name [B, ...], float32."""
 
     def outputs(self, batch: Batch, mode: Mode) -> tf.Tensor:
         """Return the outputs of a batch [B, ...], float32."""

@@ -49,19 +49,20 @@ class WholeBatch:
             for number, batch in enumerate(batches):
                 place = tf.constant(number * replicas.size + replicas.rank, tf.int64)
                 outputs.append(self._outputs(batch, step, place))
-        features = [tf.concat([batch[name] for batch in batches], axis=0) for name in self.task.of_all_samples]
-        own = [tf.concat(outputs, axis=0), *features]
+        features = [self.task.of_all_samples(batch) for batch in batches]
+        names = list(features[0])
+        own = [tf.concat(outputs, axis=0), *(tf.concat([each[name] for each in features], axis=0) for name in names)]
         size = int(own[0].shape[0])
         lap("compute")
         every, *of_all = replicas.all_gather(own)  # the rows of the ranks follow each other
         lap("communication")
         first = tf.constant(replicas.rank * size)
-        named = dict(zip(self.task.of_all_samples, of_all, strict=True))
+        named = dict(zip(names, of_all, strict=True))
         parts = self._gradients(every, named, first, tf.constant(size))
         sizes = [int(part.shape[0]) for part in outputs]
         divided = zip(*(tf.split(part, sizes) for part in parts), strict=True)
-        names = (GRADIENT, LOSS, CORRECT)
-        return [batch | dict(zip(names, part, strict=True)) for batch, part in zip(batches, divided, strict=True)]
+        added = (GRADIENT, LOSS, CORRECT)
+        return [batch | dict(zip(added, part, strict=True)) for batch, part in zip(batches, divided, strict=True)]
 
     def _outputs_of(self, batch: Batch, step: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
         rng = DropoutRng(micro_batch_seed(self.seed, step, place), unfolded=self.execution.compile_all)
@@ -83,14 +84,14 @@ class WholeBatch:
         return gradient[rows], losses[rows], correct[rows]
 
 
-def measure(losses: Losses, of_all_samples: Sequence[str], outputs: tf.Tensor, batch: Batch) -> Measure:
+def measure(losses: Losses, of_all_samples: Callable[[Batch], Batch], outputs: tf.Tensor, batch: Batch) -> Measure:
     """Return the summed loss of a micro-batch with these outputs and its right answers.
 
     losses, of_all_samples: of the task. The gradient is that of the loss of the whole batch if `WholeBatch.complete`
     has made the batch; otherwise the batch is the whole one.
     """
     if GRADIENT not in batch:
-        each, correct = losses(outputs, {name: batch[name] for name in of_all_samples})
+        each, correct = losses(outputs, of_all_samples(batch))
         return Measure(tf.reduce_sum(each), tf.reduce_sum(correct))
     product = tf.reduce_sum(outputs * batch[GRADIENT])
     return Measure(

@@ -1,6 +1,7 @@
 """Rows of named values, from which a text is taken: what all layouts of records share."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +38,12 @@ class Columns:
     text: tuple[str, ...]
     """joined by line ends"""
     id: str | None
-    """None: `id`, if there is one"""
+    """None: `id`, if there is one; "": there are none"""
+
+    @property
+    def key(self) -> str | None:
+        """The column of ids, if there may be one."""
+        return "id" if self.id is None else self.id or None
 
 
 def texts(rows: Iterator[Row], columns: Columns, path: Path, most: int) -> Iterator[Text | None]:
@@ -50,7 +56,7 @@ def texts(rows: Iterator[Row], columns: Columns, path: Path, most: int) -> Itera
     for row in rows:
         reason = row.values if isinstance(row.values, str) else _wrong(row.values, columns)
         if reason is None:
-            identifier = row.values.get(columns.id or "id")  # type: ignore[union-attr]
+            identifier = _identifier(row.values, columns)  # type: ignore[arg-type]
             parts = [row.values[name] for name in columns.text]  # type: ignore[index]
             named = None if identifier in (None, "") else str(identifier)  # a table has no other way to say none
             yield Text(row.number, named, "\n".join(parts))
@@ -71,7 +77,7 @@ def _wrong(values: Mapping[str, Any], columns: Columns) -> str | None:
         if not isinstance(values[name], str):
             kind = "null" if values[name] is None else type(values[name]).__name__
             return f"{name} is {kind}, not a text"
-    identifier = values.get(columns.id or "id")
+    identifier = _identifier(values, columns)
     if columns.id and columns.id not in values:
         return missing(columns.id, [*values])
     if isinstance(identifier, bool) or not isinstance(identifier, str | int | None):
@@ -79,6 +85,14 @@ def _wrong(values: Mapping[str, Any], columns: Columns) -> str | None:
     if isinstance(identifier, str) and files.SURROGATE.search(identifier):
         return f"{columns.id or 'id'} has half a surrogate pair"
     return None
+
+
+def _identifier(values: Mapping[str, Any], columns: Columns) -> Any:
+    """Return the id of a row. A table whose column has gaps has 1.0 for 1, and NaN for none."""
+    value = values.get(columns.key) if columns.key else None
+    if isinstance(value, float) and (math.isnan(value) or value.is_integer()):
+        return None if math.isnan(value) else int(value)
+    return value
 
 
 def missing(name: str, names: Sequence[str]) -> str:

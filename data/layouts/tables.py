@@ -60,7 +60,7 @@ def _chosen(path: Path, columns: Columns, names: list[str]) -> list[str]:
     for name in (*columns.text, *([columns.id] if columns.id else [])):
         if name not in names:
             raise InputError(f"{path}: {missing(name, names)}; give --text_column and --id_column")
-    return [name for name in names if name in (*columns.text, columns.id or "id")]
+    return [name for name in names if name in (*columns.text, columns.key)]
 
 
 def _damaged(path: Path, number: int, error: Exception) -> Exception:

@@ -260,6 +260,16 @@ def test_half_a_surrogate_pair_is_replaced_and_counted_and_a_pair_is_a_character
     assert counts(tmp_path / "out")["half surrogate pairs replaced"] == 3
 
 
+def test_an_id_with_a_point_is_a_whole_number_and_none_can_be_asked_for(tmp_path, stage, read):
+    """pandas writes a column of whole numbers with gaps as 1.0, NaN, 3.0."""
+    lines = [f'{{"text": "The river {n} floods.", "id": {value}}}' for n, value in enumerate(("7.0", "NaN", "[3]"))]
+    path = written_as(tmp_path, "a.jsonl", "\n".join(lines).encode())
+    assert stage("text", "--source", path, "--output", tmp_path / "some", "--skip_bad", 1)[0] == 0
+    assert [document["id"] for document in read(tmp_path / "some")] == ["text:a.jsonl:7", "text:a.jsonl@2"]
+    assert stage("text", "--source", path, "--output", tmp_path / "none", "--id_column", "")[0] == 0
+    assert [document["id"] for document in read(tmp_path / "none")] == [f"text:a.jsonl@{n}" for n in (1, 2, 3)]
+
+
 def test_a_long_array_of_json_is_read_an_element_at_a_time(tmp_path, stage, read, monkeypatch):
     monkeypatch.setattr(json_text, "CHUNK", 64)
     texts = ["x" * n for n in (1, 63, 64, 65, 1000, 7)]

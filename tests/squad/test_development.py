@@ -32,12 +32,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_the_best_checkpoint_has_the_scores_of_predict_and_metric(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
     run = tmp_path / "run"
     files = f"--data.train_file {folder}/train.jsonl --data.dev_file {folder}/dev.jsonl --run.directory {run}"
     start = f"--init.checkpoint none --data.vocab {folder}/vocab.txt --length.evaluations 1 --run.keep 1"
+    start += " --data.language en"
     train.main(f"squad_tiny {files} {start} {FLAGS} {MODEL}".split())
     best = selection.read(run)
     assert best is not None and best.measure == "f1" and best.value > 80
@@ -46,6 +47,7 @@ def test_the_best_checkpoint_has_the_scores_of_predict_and_metric(
     values = {line["step"]: line["f1"] for line in measured if line["split"] == "heldout"}
     assert len(values) >= 2 and max(values.values()) == values[best.step] == best.value
     predict.main(f"--model {run} --dataset {folder}/dev.jsonl --output {tmp_path}/answers.json --batch 5".split())
+    assert "answers.json --language en" in capfd.readouterr().err  # the next command has the rules of the run
     dataset = examples.read_dataset(folder / "dev.jsonl")
     score = metric.score(dataset.examples, json.loads((tmp_path / "answers.json").read_text()))
     [line] = [line for line in measured if line["step"] == best.step and line["split"] == "heldout"]
@@ -53,7 +55,7 @@ def test_the_best_checkpoint_has_the_scores_of_predict_and_metric(
 
 
 def test_no_answer_is_right_where_there_is_none(folder: Path, tmp_path: Path) -> None:
-    questions = Questions(write_lines(tmp_path / "dev.jsonl", records(37, seed=2)))
+    questions = Questions(write_lines(tmp_path / "dev.jsonl", records(37, seed=2)), None)
     questions.write(WordPieceTokenizer(folder / "vocab.txt"), SMALL, tmp_path)
     shape = questions.places.max_context.shape
     starts, ends = np.zeros((2, *shape), np.float32)
@@ -65,15 +67,33 @@ def test_no_answer_is_right_where_there_is_none(folder: Path, tmp_path: Path) ->
     assert all(np.isnan(value) for value in questions.scores(starts, ends, threshold=0.0).values())
 
 
+def test_a_development_set_is_scored_by_the_rules_of_its_language(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    answer = {"text": "der dog", "answer_start": 11}  # of which the model gives the second word
+    content = {"id": "a", "question": "who ?", "context": "und it ist der dog", "answers": [answer]}
+    path = write_lines(tmp_path / "dev.jsonl", [content])
+    found = []
+    for language in (None, "de"):
+        questions = Questions(path, language)
+        questions.encode(WordPieceTokenizer(folder / "vocab.txt"), SMALL)
+        starts, ends = np.zeros((2, *questions.places.max_context.shape), np.float32)
+        place = int(np.flatnonzero(questions.places.max_context[0])[-1])
+        starts[0, place] = ends[0, place] = 1
+        found.append(questions.scores(starts, ends, None)["exact_match"])
+    assert found == [0.0, 100.0]
+    assert "MLQA's rules: --data.language de" in capfd.readouterr().err
+
+
 def test_a_bad_development_set_is_one_line(tmp_path: Path) -> None:
     dataset = {"version": "1.1", "data": [{"paragraphs": [{"context": "the dog", "qas": []}]}]}
     (tmp_path / "dev.json").write_text(json.dumps(dataset))
     with pytest.raises(InputError, match=r"dev\.json: "):
-        Questions(tmp_path / "dev.json")
+        Questions(tmp_path / "dev.json", None)
     dataset["data"][0]["paragraphs"][0]["qas"] = [{"id": "a", "question": "who", "answers": []}]  # type: ignore[index]
     (tmp_path / "dev.json").write_text(json.dumps(dataset))
     with pytest.raises(InputError, match=r"dev\.json: .*a"):
-        Questions(tmp_path / "dev.json")
+        Questions(tmp_path / "dev.json", None)
 
 
 @pytest.mark.parametrize("pieces", [1, 7])

@@ -169,6 +169,54 @@ def test_rows_of_datasets_read_like_the_tree_of_squad(tmp_path):
         examples.read_dataset(lines(tmp_path, line(7), line("7")))
 
 
+@pytest.mark.parametrize("form", ["columns", "objects"])
+def test_parquet_of_datasets_reads_like_the_tree_of_squad(tmp_path, form):
+    """A Sequence is a struct of lists, a List is a list of structs; pandas makes numbers with gaps floats."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+
+    def answers(*starts):
+        objects = [{"text": "Bob", "answer_start": float(start)} for start in starts]
+        return objects if form == "objects" else {"text": ["Bob" for _ in starts], "answer_start": list(starts)}
+
+    rows = [line(float(n), title="t", answers=answers(*starts)) for n, starts in enumerate([(8, 18), (), (18,)])]
+    entries = [{"text": "Bob", "answer_start": 8}, {"text": "Bob", "answer_start": 18}]
+    of_squad = [line(0, answers=entries), line(1, answers=[], is_impossible=True), line(2, answers=entries[1:])]
+    expected = examples.read_dataset(lines(tmp_path, *of_squad))
+    (tmp_path / "set").mkdir()
+    for name, part in (("a.parquet", rows), ("set/train-00000-of-00002.parquet", rows[:2])):
+        parquet.write_table(pyarrow.Table.from_pylist(part), tmp_path / name)
+    assert examples.read_dataset(tmp_path / "a.parquet") == expected
+    with pytest.raises(InputError, match=r"1 files, but train-00000-of-00002\.parquet is one of 2"):
+        examples.read_dataset(tmp_path / "set")
+    parquet.write_table(pyarrow.Table.from_pylist(rows[2:]), tmp_path / "set/train-00001-of-00002.parquet")
+    assert examples.read_dataset(tmp_path / "set") == expected and examples.count(tmp_path / "set") == 3
+    assert examples.content_hash(tmp_path / "set") != examples.content_hash(tmp_path / "a.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(rows[2:]), tmp_path / "set/validation-00000-of-00001.parquet")
+    with pytest.raises(InputError, match="has several sets, such as train, validation"):
+        examples.read_dataset(tmp_path / "set")
+
+
+def test_a_parquet_file_that_is_no_set_of_questions_is_named(tmp_path, capsys):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+
+    path = tmp_path / "train-00000-of-00003.parquet"
+    parquet.write_table(pyarrow.table({"id": ["a"], "text": ["b"]}), path)
+    with pytest.raises(InputError, match="no 'question'; its keys are 'id', 'text'"):
+        examples.read_dataset(path)
+    assert "one of 3 files of the set" in capsys.readouterr().err
+    parquet.write_table(pyarrow.table({"id": [None, 1.5], "question": ["?", "?"], "context": ["b", "b"]}), path)
+    with pytest.raises(InputError, match="row 1: 'id' is null, not a string"):
+        examples.read_dataset(path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"empty: a folder without a \.parquet file"):
+        examples.read_dataset(tmp_path / "empty")
+    (tmp_path / "data-00000-of-00001.arrow").write_bytes(b"ARROW1")
+    with pytest.raises(InputError, match="Arrow is not read here; write it as Parquet"):
+        examples.read_dataset(tmp_path / "data-00000-of-00001.arrow")
+
+
 def test_no_form_of_gold_answers_makes_a_question_malformed_that_is_to_be_answered(tmp_path):
     forms: list[dict[str, Any]] = [
         {"answers": {"text": "Bob", "answer_start": 18}, "is_impossible": None},

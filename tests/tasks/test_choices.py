@@ -57,10 +57,13 @@ def test_a_file_without_labels_has_none_in_any_line(tmp_path: Path) -> None:
         (line(choices=["Stay.", "", "Sing."]), "one of 'choices'"),
         (line(choices=["Stay.", "Go."]), "2 choices, where the first example has 3"),
         (line(label=None), "no label, unlike the first example"),
-        (line(label=3), "'label' is not an index of the 3 choices"),
+        (line(label=3), "'label' is '3': not an index of the 3 choices"),
         (line(label=-1), "'label'"),
         (line(label=True), "'label'"),
-        (line(label="1"), "'label'"),
+        (line(label="one"), "'label' is 'one': not an index of the 3 choices, from 0, or a letter"),
+        (line(label="D"), "'label'"),
+        (line(label="1", choices=["1", "2", "3"]), "'1', which could be several of the choices"),
+        (line(question=["?"]), "'question'"),
         (line(group=4), "'group'"),
     ],
 )
@@ -81,3 +84,55 @@ def test_labels_that_count_from_1_are_refused_and_a_single_wrong_one_is_left_out
         read(from_1, Skipped())
     from_0 = write(tmp_path / "b.jsonl", *(line(id=n, label=n) for n in range(4)))
     assert [example.label for example in read(from_0, Skipped())] == [0, 1, 2]
+
+
+TWO = ["Stay.", "Go."]
+
+
+@pytest.mark.parametrize(
+    ("row", "pair", "label"),
+    [  # as on the cards of Rowan/hellaswag, allenai/ai2_arc, tau/commonsense_qa, allenai/openbookqa and ehovy/race
+        ({"ctx": "It rains.", "ctx_a": "a", "endings": TWO, "label": "1", "ind": 7}, ("It rains.", "Go."), 1),
+        (
+            {"question": "What?", "choices": {"text": TWO, "label": ["A", "B"]}, "answerKey": "B"},
+            ("What?", "Go."),
+            1,
+        ),
+        ({"question": "What?", "choices": {"text": TWO, "label": ["1", "2"]}, "answerKey": "1"}, ("What?", "Go."), 0),
+        (
+            {"question_stem": "I", "choices": {"text": TWO, "label": ["A", "B"]}, "answerKey": ""},
+            ("I", "Go."),
+            None,
+        ),
+        (
+            {"article": "It rains.", "question": "I _ now.", "options": TWO, "answer": "A", "example_id": "high1.txt"},
+            ("I Go. now.", "It rains."),
+            0,
+        ),
+        ({"context": "It rains.", "question": "What?", "choices": TWO, "label": 1.0}, ("What? Go.", "It rains."), 1),
+        ({"context": "It rains.", "choices": TWO, "label": "0"}, ("It rains.", "Go."), 0),
+        ({"context": "It rains.", "choices": TWO, "label": "B"}, ("It rains.", "Go."), 1),
+        ({"context": "It rains.", "choices": TWO, "label": "Go."}, ("It rains.", "Go."), 1),
+        ({"question": "What?", "choices": TWO, "answer": 1}, ("What?", "Go."), 1),  # cais/mmlu
+        ({"question": "I", "choices": {"text": ["2", "1"], "label": ["1", "2"]}, "answerKey": "1"}, ("I", "1"), 0),
+    ],
+)
+def test_rows_of_published_sets_are_read(
+    tmp_path: Path, row: dict[str, Any], pair: tuple[str, str], label: int | None
+) -> None:
+    (example,) = read(write(tmp_path / "dev.jsonl", row))
+    assert example.pairs[1] == pair and example.label == label and example.id == "0"
+    parquet, pyarrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "dev.parquet")
+    assert read(tmp_path / "dev.parquet") == [example]
+
+
+def test_other_names_are_told_with_those_of_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "dev.jsonl", {"goal": "a", "sol1": "b", "sol2": "c", "label": 0})
+    with pytest.raises(InputError, match="'context' is not a string, or empty; its keys are 'goal', 'sol1', 'sol2'"):
+        read(path)
+
+
+def test_an_id_with_a_point_is_the_whole_number_and_none_is_that_of_the_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "dev.jsonl", line(id=7.0), line(id=None), line(id=""))
+    assert [example.id for example in read(path)] == ["7", "1", "2"]

@@ -169,6 +169,20 @@ def test_rows_of_tokens_and_tags_are_sentences(tmp_path: Path) -> None:
         read(path, tags=False)
 
 
+def test_a_language_before_each_word_is_told(tmp_path: Path) -> None:
+    # WikiANN (Pan et al. 2017) writes "en:Julia<TAB>B-PER"; a time, a link or a proportion is no language
+    for words, is_told in (
+        ("en:The en:Julia en:x", True),
+        ("zh-yue:a zh-yue:b zh-yue:c", True),
+        ("simple:a simple:b simple:c", True),
+        ("en:a to:b it:c", False),
+    ):
+        skipped = Skipped()
+        found = list(conll.read(write(tmp_path, "".join(f"{word}\tO\n" for word in words.split())), skipped))
+        assert list(found[0].words) == words.split()
+        assert ("as in WikiANN's own files; this is read as part of the words" in skipped.doubt) == is_told
+
+
 def test_a_file_of_words_is_read_without_tags(tmp_path: Path) -> None:
     path = write(tmp_path, "Anna\ncame\n\nBasel\n")
     assert [(sentence.words, sentence.tags) for sentence in read(path, tags=False)] == [

@@ -237,6 +237,20 @@ def test_a_text_that_is_read_twice_is_counted_once(tmp_path: Path, loss: Literal
     assert (seen.inputs, seen.empty, seen.long, seen.tokens, seen.lost) == (4, 1, 1, 7, 1)
 
 
+def test_equal_texts_are_known_by_their_tokens_whatever_the_padding() -> None:
+    kind = Embedded(TaskData(task="embed", text=("a", "b"), length=9), Labels(regression=True), ("spearman",))
+    rows = [[2, 7, 8, 8, 7, 3], [2, 7, 8, 8, 7, 3], [2, 8, 7, 7, 8, 3], [2, 8, 7, 3], [2, 8, 7, 3, 0, 0], [7, 2, 8, 3]]
+
+    def numbers(width: int) -> list[tuple[float, ...]]:
+        ids = np.array([row + [0] * (width - len(row)) for row in rows], np.int32).reshape(3, 2, width)
+        batch = {"input_ids": tf.constant(ids), "input_mask": tf.constant((ids > 0).astype(np.int32))}
+        return [tuple(text) for text in kind.of_all_samples(batch)["texts"].numpy().reshape(6, 3).tolist()]
+
+    assert numbers(6) == numbers(9)
+    first, copy, permuted, short, padded, other = numbers(9)
+    assert first == copy and short == padded and len({first, permuted, short, other}) == 4
+
+
 def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
     files(tmp_path)

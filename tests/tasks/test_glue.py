@@ -82,6 +82,17 @@ def test_rows_of_qqp_that_lack_columns_are_left_out_and_counted(tmp_path: Path) 
         read("qqp", path, skipped=Skipped(strict=True))
 
 
+def test_a_pair_without_an_agreed_label_is_left_out_and_counted(tmp_path: Path) -> None:
+    # SNLI 1.0 has "-" as gold_label there; `datasets` has -1
+    names, skipped = "gold_label\tsentence1\tsentence2\n", Skipped()
+    path = written(tmp_path, f"{names}neutral\ta\tb\n-\tc\td\n-1\te\tf\nentailment\tg\th\n")
+    assert [(each.id, each.label) for each in read("mnli", path, skipped=skipped)] == [
+        ("0", "neutral"),
+        ("3", "entailment"),
+    ]
+    assert skipped.count == 2 and "the annotators did not agree" in skipped.reasons[0]
+
+
 def test_other_tasks_have_no_short_rows(tmp_path: Path) -> None:
     path = written(tmp_path, "index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\tentailment\n1\tA.\tB.\n")
     with pytest.raises(InputError, match=r"dev\.tsv: line 3: 3 columns, not 4"):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bert.core.errors import InputError, UsageError
-from tasks import datasets
+from tasks import datasets, label_sets
 from tasks.config import TaskData
 from tasks.examples import Skipped
 
@@ -30,6 +30,9 @@ def test_lists_names_in_a_field_and_columns_say_the_same(tmp_path: Path) -> None
         assert read(tmp_path / "a.tsv", f"text\tlabels\n{rows}\n", separator=separator) == expected
     rows = "\n".join(f'a,"{names}"' for names in sets)  # as pandas writes lists
     assert read(tmp_path / "a.csv", f"text,labels\n{rows}\n") == expected
+    rows = "\n".join(f'a,"{tuple(names)}"' for names in sets)
+    assert read(tmp_path / "a.csv", f"text,labels\n{rows}\n") == expected
+    assert read(tmp_path / "a.csv", "text,labels\na,{'toxic'}\na,set()\n") == [(("toxic",), ()), ((), ())]
     rows = "\n".join(",".join(["a", *(str(int(name in names)) for name in JIGSAW)]) for names in sets)
     of_columns = read(tmp_path / "b.csv", f"text,{','.join(JIGSAW)}\n{rows}\n", label_columns=JIGSAW)
     assert [({*(found or ())}, unknown) for found, unknown in of_columns] == [({*names}, ()) for names in sets]
@@ -48,6 +51,7 @@ def test_numbers_are_names_and_labels_may_be_unknown(tmp_path: Path) -> None:
         ("a.jsonl", '{"text": "a", "labels": [["b"]]}', (), r"labels is \[\['b'\]\], not a list"),
         ("a.csv", "text,labels\na,[2 27]\n", (), r"'\[2 27\]' is not a list"),
         ("a.csv", "text,labels\na,\"['b'\n 'c']\"\n", (), "names without a comma between them"),
+        ("a.csv", "text,labels\na,{'b': 1}\n", (), "is not a list of the names"),
         ("a.csv", 'text,labels\na,"b,,c"\n', (), "not a list of the names"),
         ("a.csv", "text,toxic,threat,insult\na,1,0,2\n", JIGSAW, "insult is '2', not 0, 1 or -1"),
         ("a.csv", "text,toxic,threat,insult\na,-1,-1,-1\n", JIGSAW, "all labels are -1"),
@@ -66,3 +70,42 @@ def test_one_column_is_a_question_for_classify(tmp_path: Path) -> None:
         read(tmp_path / "a.csv", "text,toxic\na,1\n", label_columns=("toxic",))
     with pytest.raises(UsageError, match="are for multilabel"):
         datasets.check(TaskData(task="classify", label_columns=JIGSAW))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [  # by place, as MultiLabelBinarizer of scikit-learn, simpletransformers and the text of arrays have them
+        ("a.jsonl", '{"text": "a", "labels": [1, 0, 1]}'),
+        ("a.jsonl", '{"text": "a", "labels": [0.0, 0.0]}'),
+        ("a.jsonl", '{"text": "a", "labels": [true, false]}'),
+        ("a.jsonl", '{"text": "a", "labels": ["1", "0", "0"]}'),
+        ("a.jsonl", '{"text": "a", "labels": "1 0 1"}'),
+        ("a.csv", 'text,labels\na,"[1, 0, 1]"\n'),
+        ("a.csv", 'text,labels\na,"1,0,1"\n'),
+        ("a.csv", "text,labels\na,1;0;1\n"),
+        ("a.csv", "text,labels\na,[1 0]\n"),
+        ("a.csv", "text,labels\na,[0. 1. 0.]\n"),
+        ("a.csv", "text,labels\na,[ True False]\n"),
+        ("a.csv", 'text,labels\na,"tensor([1., 0.])"\n'),
+        ("a.csv", 'text,labels\na,"array([0., 1.], dtype=float32)"\n'),
+    ],
+)
+def test_places_of_labels_are_no_names(tmp_path: Path, name: str, content: str) -> None:
+    with pytest.raises(InputError, match=r"0 or 1 for each label; give a column .*--data\.label_columns"):
+        read(tmp_path / name, content)
+    data = TaskData(task="multilabel", label="labels")
+    with pytest.raises(InputError, match=r"line [12]"):  # not only left out
+        list(datasets.of(data).read(data, tmp_path / name, "train", Skipped()))
+
+
+def test_places_without_a_repetition_are_found_by_all_rows() -> None:
+    for names in (["1", "0"], ["0", "1", "-1"], ["1 0", "0 1"], ["(1", "0)"], ["010", "101"], ["1"], ["True", "False"]):
+        assert label_sets.are_positions(names)
+    for names in (["0", "1", "2"], ["27", "1"], ["toxic", "0"], ["10", "2"], []):
+        assert not label_sets.are_positions(names)
+
+
+def test_a_number_with_a_point_is_the_whole_number(tmp_path: Path) -> None:
+    assert read(tmp_path / "a.jsonl", '{"text": "a", "labels": [27.0, 2.0]}') == [(("27", "2"), ())]
+    with pytest.raises(InputError, match=r"labels has 0\.5, not the name of a label"):
+        read(tmp_path / "a.jsonl", '{"text": "a", "labels": [0.5, 0.2]}')

@@ -1,12 +1,16 @@
 """Labels are found, ordered, weighted, stored and read back by name."""
 
+import json
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bert.core.errors import InputError
-from tasks import labels
+from tasks import datasets, features, labels
+from tasks.config import TaskData
 from tasks.examples import TextExample
 from tasks.labels import Labels
 
@@ -27,6 +31,32 @@ def test_names_that_look_alike_are_told() -> None:
     names = (" neg", "neg", "Neg", "New  York", "new york", "1", "01", "1.0", "-1", "nan", "inf", "pos")
     pairs = [(" neg", "neg"), (" neg", "Neg"), ("New  York", "new york"), ("1", "01"), ("1", "1.0")]
     assert labels.alike(names) == pairs
+
+
+def test_names_that_mean_no_label_are_told() -> None:
+    # "-" is gold_label of SNLI without a majority; -1 is what `datasets` has there (card of stanfordnlp/snli)
+    for names, doubted in (
+        (("-", "entailment", "neutral"), ["-"]),
+        (("-1", "0", "1", "2"), ["-1"]),
+        (("-1", "1"), []),
+        (("NaN", "pos"), ["NaN"]),
+        (("none", "favor"), []),  # a class of SemEval-2016's stances
+    ):
+        assert labels.doubtful(names) == doubted
+
+
+@pytest.mark.parametrize("between", ["|", ";", "\t", "\n", "\u3001", ",", "#"])
+def test_several_names_in_one_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], between: str) -> None:
+    rows: list[dict[str, Any]] = [
+        {"text": "a", "labels": [f"good{between}cheap", "-"]},
+        {"text": "b", "labels": ["Food, fresh"]},
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    data = TaskData(task="multilabel", label="labels", train=path)
+    features._of_sets(data, datasets.of(data), {"train": path}, ())
+    told = capsys.readouterr().err
+    assert f"is {f'good{between}cheap'!r} one label?" in told and "'-' is a class; where it means" in told
 
 
 def test_balanced_classes_have_the_same_weight_together_and_all_that_of_the_examples() -> None:

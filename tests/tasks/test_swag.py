@@ -152,3 +152,37 @@ def test_an_ending_that_is_a_list_is_refused(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in (good, good | {"ending1": ["a", "b"]})))
     with pytest.raises(InputError, match=r'val\.jsonl: line 2: ending1 is not a text but \["a", "b"\]'):
         read(path)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+def test_hellaswag_is_read_as_it_is_distributed(tmp_path: Path, form: str) -> None:
+    """The keys are those of hellaswag_train.jsonl; `datasets` has the label as a text, and "" in the test set."""
+    endings = ["sits.", "leaves.", "waits.", 'says "no".']
+    rows = [
+        {
+            "ind": 4,
+            "ctx_a": "He waits.",
+            "ctx_b": "then he",
+            "ctx": "He waits. then he",
+            "label": 3,
+            "endings": endings,
+        },
+        {"ind": 8, "ctx_a": "[header] How.", "ctx_b": "", "ctx": "[header] How.", "label": 0, "endings": endings},
+        {"ind": 9, "ctx_a": "He.", "ctx_b": "", "ctx": "He.", "label": 0, "endings": endings[:3]},
+    ]
+    path, skipped = tmp_path / f"val.{form}", Skipped()
+    if form == "parquet":
+        parquet, pyarrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+        rows = [each | {"label": str(each["label"])} for each in rows]
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    elif form == "csv":  # as pandas writes it
+        text = io.StringIO()
+        csv.writer(text).writerows([list(rows[0]), *(list(each.values()) for each in rows)])
+        path.write_text(text.getvalue())
+    else:
+        path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    first, second = read(path, skipped)
+    assert (first.id, first.label, second.id, second.label) == ("4", 3, "8", 0)
+    assert first.pairs[3] == ("He waits.", 'then he says "no".') and second.pairs[0] == ("[header] How.", "sits.")
+    assert skipped.count == 1 and "ending0 is empty" in skipped.reasons[0]
+    assert [each.label for each in swag.read(path, skipped, labels=False)] == [None, None]

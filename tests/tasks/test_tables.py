@@ -240,3 +240,27 @@ def test_what_is_not_of_the_format_is_one_line(tmp_path: Path, name: str, conten
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=reason):
         read(tmp_path / name)
+
+
+def test_ids_with_a_point_are_whole_numbers_and_gaps_have_none(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    column = pyarrow.array([7.0, None, float("nan"), 1.5])  # as pandas writes whole numbers with gaps
+    parquet.write_table(pyarrow.table({"id": column, "text": list("abcd"), "label": [1.0] * 4}), tmp_path / "a.parquet")
+    found = read(tmp_path / "a.parquet")
+    assert [(example.id, example.label) for example in found] == [("7", "1"), ("1", "1"), ("2", "1"), ("1.5", "1")]
+    rows = list(tables.lines(tmp_path / "a.parquet"))
+    assert [fields[0] for _, fields in rows[1:]] == ["7", "", "", "1.5"]  # as glue.py reads them
+
+
+def test_a_text_on_each_line_of_txt_is_read_with_its_tabs(tmp_path: Path) -> None:
+    """docs/embeddings.md: a text on each line."""
+    lines = ["the cat\tsat", "a dog", "", "b\tc\td", "e\t"]
+    for order in (lines, lines[1:] + lines[:1]):
+        (tmp_path / "a.txt").write_text("\n".join(order) + "\n")
+        skipped = Skipped(strict=True)
+        found = tables.groups(tmp_path / "a.txt", ("0",), None, skipped=skipped)
+        assert [group.texts for group in found] == [(line,) for line in order if line]
+        assert "a tab is part of the text in .txt; for a table, name it .tsv" in skipped.doubt
+    (tmp_path / "a.txt").write_text("the cat\tsat\n")
+    pair = tables.groups(tmp_path / "a.txt", ("0", "1"), None, skipped=Skipped())
+    assert [group.texts for group in pair] == [("the cat", "sat")]  # two columns are a table

@@ -297,6 +297,8 @@ def test_frozen_layers_stay_those_of_the_checkpoint(folder: Path, tmp_path: Path
         ("classify", "kind\ttext\n", r"train\.tsv: no usable example; check the file"),
         ("classify", "a\ttext\nfruit\tfig\n", "the column 'kind' is missing"),
         ("multilabel", '{"text": "fig", "labels": null}\n', "no usable example; .* labels is None, not a list of the"),
+        ("multilabel", '{"text": "fig", "labels": [1, 0]}\n', "labels has 0 and 1 only; .*--data.label_columns"),
+        ("multilabel", '{"text": "fig", "labels": "0 1"}\n', "labels has 0 and 1 only; .*--data.label_columns"),
         ("regress", "label\ttext\nhigh\tfig\n", "no usable example; the first of 1 that are not: .* label is 'high'"),
         ("choose", '{"context": "a", "choices": ["b"], "label": 0}\n', "choices"),
         ("tag", "fig\tfruit\n\n", "fruit"),

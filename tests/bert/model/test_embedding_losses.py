@@ -15,6 +15,10 @@ def embeddings(texts: int) -> np.ndarray:
     return np.random.default_rng(texts).normal(size=(N, texts, D)).astype(np.float32)
 
 
+def all_different(texts: int) -> tf.Tensor:
+    return tf.reshape(tf.range(N * texts, dtype=tf.float32), [N, texts, 1])
+
+
 def cosine(x: np.ndarray, y: np.ndarray) -> float:
     return float(x @ y / math.sqrt(float(x @ x) * float(y @ y)))
 
@@ -35,7 +39,7 @@ def contrastive(x: np.ndarray, i: int, both: bool) -> float:
 @pytest.mark.parametrize("dimensions", [(), (3, D), (D, 2)])
 def test_the_contrastive_loss_is_the_published_one(texts: int, both: bool, dimensions: tuple[int, ...]) -> None:
     x = embeddings(texts)
-    loss, right = embedding_losses.contrastive(tf.constant(x), T, dimensions, both)
+    loss, right = embedding_losses.contrastive(tf.constant(x), all_different(texts), T, dimensions, both)
     wide = x.astype(np.float64)
     expected = [sum(contrastive(wide[..., :d], i, both) for d in dimensions or (D,)) for i in range(N)]
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
@@ -43,6 +47,24 @@ def test_the_contrastive_loss_is_the_published_one(texts: int, both: bool, dimen
     np.testing.assert_array_equal(
         right, [float(max(range(len(row)), key=row.__getitem__) == i) for i, row in enumerate(others)]
     )
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_copy_of_a_text_is_no_negative(both: bool) -> None:
+    """As in NoDuplicatesBatchSampler of sentence-transformers, whose batches have each text once."""
+    x = embeddings(2)
+    texts = all_different(2).numpy()
+    texts[3, 1] = texts[1, 1]  # the same second text
+    texts[4, 0] = texts[2, 0]  # the same first text
+    texts[0, 1] = texts[3, 0]  # a second text that is another's first
+    alike = {(1, 3), (3, 1), (2, 4), (4, 2), (3, 0)}  # the second text of j is no negative of i
+    loss, right = embedding_losses.contrastive(tf.constant(x), tf.constant(texts), T, (), both)
+    scores = np.array(
+        [[math.exp(cosine(x[i, 0], x[j, 1]) / T) * ((i, j) not in alike) for j in range(N)] for i in range(N)]
+    )
+    there, back = (-np.log(np.diag(scores) / scores.sum(axis=axis)) for axis in (1, 0))
+    np.testing.assert_allclose(loss, (there + back) / 2 if both else there, rtol=1e-5)
+    np.testing.assert_array_equal(right, scores.argmax(axis=1) == range(N))
 
 
 def test_a_score_is_what_the_cosine_should_be() -> None:
@@ -64,5 +86,5 @@ def test_an_embedding_of_length_zero_has_a_finite_gradient() -> None:
     x = tf.zeros([N, 2, D])
     with tf.GradientTape() as tape:
         tape.watch(x)
-        loss, _ = embedding_losses.contrastive(x, T, (), True)
+        loss, _ = embedding_losses.contrastive(x, all_different(2), T, (), True)
     assert np.isfinite(loss).all() and np.isfinite(tape.gradient(loss, x)).all()

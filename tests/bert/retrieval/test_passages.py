@@ -35,7 +35,7 @@ def test_lines_and_paragraphs_have_the_numbers_of_their_first_lines(tmp_path: Pa
 
 
 def test_beirs_objects_and_a_table_with_names_are_the_same_texts(tmp_path: Path) -> None:
-    expected = [Text("d7", "A title", 'a "text"\nof two lines'), Text("9", "", "b")]
+    expected = [Text("d7", "A title", '"a" text "of'), Text("9", "", "b")]
     lines = [
         {"_id": "d7", "title": "A title", "text": expected[0].text, "metadata": {"url": "x"}},
         {"id": 9, "title": None, "text": "b"},
@@ -44,10 +44,21 @@ def test_beirs_objects_and_a_table_with_names_are_the_same_texts(tmp_path: Path)
     path.write_bytes(gzip.compress("\n\n".join(map(json.dumps, lines)).encode()))
     assert list(read(path, "line")) == expected
     table = tmp_path / "corpus.tsv"
-    table.write_text('id\ttext\ttitle\nd7\t"a ""text""\nof two lines"\tA title\n9\tb\t\n')
+    table.write_text('id\ttext\ttitle\nd7\t"a" text "of\tA title\n\n9\tb\t\n')
     assert list(read(table, "line")) == expected
     table.write_text("text\nx\ny\n")
     assert [text.id for text in read(table, "line")] == ["2", "3"]  # without ids: the lines
+    path = tmp_path / "gaps.jsonl"  # as pandas writes whole numbers of a column with gaps
+    path.write_text('{"id": 7.0, "text": "a"}\n{"id": null, "text": "b"}\n{"id": NaN, "text": "c"}\n')
+    assert [text.id for text in read(path, "line")] == ["7", "2", "3"]
+
+
+def test_values_that_look_quoted_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "texts.tsv"
+    path.write_text('text\n"a ""b"""\n"c ""d"""\n')
+    assert [text.text for text in read(path, "line")] == ['"a ""b"""', '"c ""d"""']
+    told = capsys.readouterr().err
+    assert told.count("warning") == 1 and "line 2: a value in quotes" in told
 
 
 @pytest.mark.parametrize(
@@ -64,7 +75,7 @@ def test_beirs_objects_and_a_table_with_names_are_the_same_texts(tmp_path: Path)
         ("a.jsonl", '{"text": "a", "id": 1}\n{"text": "b", "id": "1"}\n', "line 2: the id '1' is that of line 1"),
         ("a.tsv", "1\ta text\n", "no column named text"),
         ("a.tsv", "id\ttext\n1\n", "line 2: 1 values, but 2 columns"),
-        ("a.tsv", 'text\n"a\n', "not CSV"),
+        ("a.tsv", 'id\ttext\n1\t"a\nb"\n', "line 3: 1 values, but 2 columns"),
         ("a.txt", "caf\xe9", "not UTF-8"),
     ],
 )

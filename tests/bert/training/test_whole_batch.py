@@ -63,7 +63,11 @@ def samples(texts: int) -> dict[str, np.ndarray]:
     random = np.random.default_rng(texts)
     lengths = random.integers(3, S + 1, (N, texts))
     mask = (np.arange(S) < lengths[..., None]).astype(np.int32)
-    ids = random.integers(5, VOCAB, (N, texts, S)).astype(np.int32) * mask
+    ids = random.integers(5, VOCAB, (N, texts, S)).astype(np.int32)
+    copied = [((2, 1), (7, 1)), ((4, 0), (5, 0)), ((6, 0), (9, texts - 1)), ((8, 1), (8, texts - 1)), ((3, 0), (3, 1))]
+    for one, other in copied:
+        ids[other], mask[other] = ids[one], mask[one]
+    ids *= mask
     label = random.integers(0, 6, (N, 1)).astype(np.float32)
     return {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros_like(ids), "label": label}
 
@@ -125,7 +129,16 @@ def _cosine(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 
 def _contrastive(x: tf.Tensor) -> tf.Tensor:
-    scores = [[tf.exp(_cosine(x[i, 0], x[j, k]) / 0.05) for k in (1, 2) for j in range(N)] for i in range(N)]
+    text = [[tuple(row) for row in sample] for sample in samples(3)["input_ids"].tolist()]
+
+    def is_counted(i: int, j: int, k: int) -> bool:
+        """A copy of one of the texts of sample i, or what belongs to a copy of its first, is no negative of it."""
+        return (i, 1) == (j, k) or not (text[j][k] in text[i][:2] or (k == 1 and text[i][0] == text[j][0]))
+
+    scores = [
+        [tf.exp(_cosine(x[i, 0], x[j, k]) / 0.05) * is_counted(i, j, k) for k in (1, 2) for j in range(N)]
+        for i in range(N)
+    ]
     there = [-tf.math.log(scores[i][i] / tf.add_n(scores[i])) for i in range(N)]
     back = [-tf.math.log(scores[i][i] / tf.add_n([scores[j][i] for j in range(N)])) for i in range(N)]
     return (tf.add_n(there) + tf.add_n(back)) / (2 * N)
