@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from bert.core.errors import UsageError
 from bert.export.graph import int32
+from bert.text import characters
 from bert.text.normalization import IDEOGRAPHS, Normalizer, Rules
 from bert.text.tokenization import Tokenizer, WordPieceTokenizer
 
@@ -27,6 +28,7 @@ PAGE = 256  # code points
 PLACES = (range(0x33000), range(0xE0000, 0xE1000))  # of all characters but private ones, which stay
 CODES = 0x110000
 SIGMA, SMALL, FINAL = 0x3A3, 0x3C3, 0x3C2
+NEWER = characters.NEWER_CLASS  # these have no case, whatever TensorFlow's Unicode says
 REMOVED = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}\p{Cf}\x{fffd}]"
 UNKNOWN = "\U0010ffff"  # in no vocabulary
 
@@ -147,7 +149,8 @@ def _bytes_before(codes: tf.Tensor) -> tf.Tensor:
 
 def _with_final_sigmas(texts: tf.Tensor, codes: tf.Tensor, replaced: tf.Tensor) -> tf.Tensor:
     """Return the replacements, with those of capital sigmas as their places in their words ask for."""
-    lower = _decoded(tf.strings.lower(tf.strings.regex_replace(texts, REMOVED, ""), encoding="utf-8")).flat_values
+    cleaned = tf.strings.regex_replace(tf.strings.regex_replace(texts, NEWER, "-"), REMOVED, "")
+    lower = _decoded(tf.strings.lower(cleaned, encoding="utf-8")).flat_values
     places = tf.where((codes == SIGMA) | (codes == SMALL) | (codes == FINAL))
     sigmas = tf.boolean_mask(lower, (lower == SMALL) | (lower == FINAL))
     return tf.tensor_scatter_nd_update(replaced, places, tf.strings.unicode_encode(sigmas[:, None], "UTF-8"))

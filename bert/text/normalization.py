@@ -8,7 +8,7 @@
 
 `Rules` says which of these a vocabulary was made for.
 
-A character that the interpreter's Unicode does not know (14 in Python 3.11, 15 in 3.12) is left as it is.
+Characters are those of Unicode 14.0 (`bert.text.characters`); a newer one is left as it is.
 """
 
 import dataclasses
@@ -18,6 +18,8 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
+
+from bert.text import characters
 
 IDEOGRAPHS = (  # first and last of each range, as in Google's code
     (0x3400, 0x4DBF),
@@ -94,12 +96,14 @@ class Normalizer:
             return [token.lower() if self.rules.lower_case else token]
         words: list[str] = []
         for part in token.translate(self._clean).split():
-            if self.rules.lower_case:
-                part = part.lower()
-            if self.rules.strip_accents and not part.isascii():
-                part = decomposed(part)
+            part = characters.of_known(self._folded, part)
             words += part.translate(self._marks).split()
         return words
+
+    def _folded(self, part: str) -> str:
+        """Return a text without newer characters in lower case and decomposed, where the rules say so."""
+        part = part.lower() if self.rules.lower_case else part
+        return decomposed(part) if self.rules.strip_accents and not part.isascii() else part
 
     def replacement(self, character: str) -> str:
         """Return what becomes of a character alone, with spaces around what is a word by itself.
@@ -109,8 +113,7 @@ class Normalizer:
         if character.isspace() and character not in NOT_SPACES:
             return " "
         text = self._clean[ord(character)]
-        text = text.lower() if self.rules.lower_case else text
-        return (unicodedata.normalize("NFD", text) if self.rules.strip_accents else text).translate(self._marks)
+        return characters.of_known(self._folded, text).translate(self._marks)
 
     def origins(self, token: str) -> list[Origin]:
         """Return the same words, with the places in `token` that their characters come from."""
@@ -132,15 +135,15 @@ class Normalizer:
                 continue
             pairs = list(part)
             if self.rules.lower_case:
-                lower = iter("".join(character for character, _ in pairs).lower())  # a final sigma needs its context
-                pairs = [(next(lower), place) for character, place in pairs for _ in character.lower()]
+                lower = iter(characters.lower("".join(c for c, _ in pairs)))  # a final sigma needs its context
+                pairs = [(next(lower), place) for character, place in pairs for _ in characters.lower(character)]
             if self.rules.strip_accents:
                 pairs = _decomposed(pairs)
             marked = [(c, place) for character, place in pairs for c in self._marks[ord(character)]]
             for is_space, word in itertools.groupby(marked, key=lambda pair: pair[0] == " "):
                 if not is_space:
-                    characters, places = zip(*word, strict=True)
-                    yield _origin("".join(characters), places)
+                    letters, places = zip(*word, strict=True)
+                    yield _origin("".join(letters), places)
 
     def _divided(self, token: str) -> Iterator[tuple[str, bool]]:
         """Yield the parts of a token, and whether they are special tokens."""
@@ -165,7 +168,7 @@ class Table(dict[int, str]):
 
 
 _REMOVED = dict.fromkeys(map(ord, NOT_SPACES), "")
-_DECOMPOSED = Table(functools.partial(unicodedata.normalize, "NFD"))
+_DECOMPOSED = Table(characters.nfd)
 
 
 def _origin(word: str, places: Sequence[int]) -> Origin:
@@ -174,22 +177,22 @@ def _origin(word: str, places: Sequence[int]) -> Origin:
 
 def _cleaned(character: str, split: bool) -> str:
     """Return a character, a space for white space, or "" for one that is removed; spaces around an ideograph."""
-    if character in "\t\n\r" or unicodedata.category(character) == "Zs":
+    if character in "\t\n\r" or characters.category(character) == "Zs":
         return " "
-    if character in "\0\ufffd" or unicodedata.category(character) in ("Cc", "Cf"):
+    if character in "\0\ufffd" or characters.category(character) in ("Cc", "Cf"):
         return ""
     return f" {character} " if split and is_ideograph(character) else character
 
 
 def _separated(character: str, marks: bool) -> str:
     """Return a character with spaces around punctuation; "" for a nonspacing mark unless `marks` are kept."""
-    if character in SYMBOLS or unicodedata.category(character)[0] == "P":
+    if character in SYMBOLS or characters.category(character)[0] == "P":
         return f" {character} "
-    return "" if not marks and unicodedata.category(character) == "Mn" else character
+    return "" if not marks and characters.category(character) == "Mn" else character
 
 
 def decomposed(text: str) -> str:
-    """Return the canonical decomposition (NFD) of a text.
+    """Return the canonical decomposition (NFD) of a text without newer characters.
 
     The interpreter orders a run of marks by insertion, in a time that grows with the square of their number.
     """
@@ -203,11 +206,11 @@ def decomposed(text: str) -> str:
 
 def _decomposed(pairs: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
     """Return the canonical decomposition of characters with their places, in canonical order."""
-    parts = [(part, place) for character, place in pairs for part in unicodedata.normalize("NFD", character)]
+    parts = [(part, place) for character, place in pairs for part in characters.nfd(character)]
     ordered = []
-    for combines, run in itertools.groupby(parts, key=lambda pair: unicodedata.combining(pair[0]) > 0):
+    for combines, run in itertools.groupby(parts, key=lambda pair: characters.combining(pair[0]) > 0):
         marks = list(run)
-        ordered += sorted(marks, key=lambda pair: unicodedata.combining(pair[0])) if combines else marks
+        ordered += sorted(marks, key=lambda pair: characters.combining(pair[0])) if combines else marks
     return ordered
 
 
