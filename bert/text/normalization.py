@@ -51,6 +51,8 @@ class Rules:
     """further special tokens, which are recognised in texts as they are written"""
     folds: bool = False
     """whether they are the rules of this program's version 1.0 (bert.text.folding)"""
+    fast: bool = False
+    """whether characters are those of Hugging Face's fast tokenizers (bert.text.fast_normalization)"""
 
     def agrees(self, other: "Rules") -> bool:
         """Return whether the rules make the same words of texts, but for very long ones."""
@@ -96,12 +98,14 @@ class Normalizer:
             return [token.lower() if self.rules.lower_case else token]
         words: list[str] = []
         for part in token.translate(self._clean).split():
-            part = characters.of_known(self._folded, part)
-            words += part.translate(self._marks).split()
+            words += self._folded(part).translate(self._marks).split()
         return words
 
     def _folded(self, part: str) -> str:
-        """Return a text without newer characters in lower case and decomposed, where the rules say so."""
+        """Return a text in lower case and decomposed, where the rules say so."""
+        return characters.of_known(self._folded_known, part)
+
+    def _folded_known(self, part: str) -> str:
         part = part.lower() if self.rules.lower_case else part
         return decomposed(part) if self.rules.strip_accents and not part.isascii() else part
 
@@ -113,7 +117,7 @@ class Normalizer:
         if character.isspace() and character not in NOT_SPACES:
             return " "
         text = self._clean[ord(character)]
-        return characters.of_known(self._folded, text).translate(self._marks)
+        return self._folded(text).translate(self._marks)
 
     def origins(self, token: str) -> list[Origin]:
         """Return the same words, with the places in `token` that their characters come from."""
@@ -133,17 +137,19 @@ class Normalizer:
         for is_space, part in itertools.groupby(cleaned, key=lambda pair: pair[0] == " "):
             if is_space:
                 continue
-            pairs = list(part)
-            if self.rules.lower_case:
-                lower = iter(characters.lower("".join(c for c, _ in pairs)))  # a final sigma needs its context
-                pairs = [(next(lower), place) for character, place in pairs for _ in characters.lower(character)]
-            if self.rules.strip_accents:
-                pairs = _decomposed(pairs)
-            marked = [(c, place) for character, place in pairs for c in self._marks[ord(character)]]
+            folded = self._folded_pairs(list(part))
+            marked = [(c, place) for character, place in folded for c in self._marks[ord(character)]]
             for is_space, word in itertools.groupby(marked, key=lambda pair: pair[0] == " "):
                 if not is_space:
                     letters, places = zip(*word, strict=True)
                     yield _origin("".join(letters), places)
+
+    def _folded_pairs(self, pairs: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Return what `_folded` does, of characters with their places."""
+        if self.rules.lower_case:
+            lower = iter(characters.lower("".join(c for c, _ in pairs)))  # a final sigma needs its context
+            pairs = [(next(lower), place) for character, place in pairs for _ in characters.lower(character)]
+        return decomposed_pairs(pairs, characters.nfd, characters.combining) if self.rules.strip_accents else pairs
 
     def _divided(self, token: str) -> Iterator[tuple[str, bool]]:
         """Yield the parts of a token, and whether they are special tokens."""
@@ -204,13 +210,15 @@ def decomposed(text: str) -> str:
     )
 
 
-def _decomposed(pairs: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+def decomposed_pairs(
+    pairs: Sequence[tuple[str, int]], nfd: Callable[[str], str], combining: Callable[[str], int]
+) -> list[tuple[str, int]]:
     """Return the canonical decomposition of characters with their places, in canonical order."""
-    parts = [(part, place) for character, place in pairs for part in characters.nfd(character)]
+    parts = [(part, place) for character, place in pairs for part in nfd(character)]
     ordered = []
-    for combines, run in itertools.groupby(parts, key=lambda pair: characters.combining(pair[0]) > 0):
+    for combines, run in itertools.groupby(parts, key=lambda pair: combining(pair[0]) > 0):
         marks = list(run)
-        ordered += sorted(marks, key=lambda pair: characters.combining(pair[0])) if combines else marks
+        ordered += sorted(marks, key=lambda pair: combining(pair[0])) if combines else marks
     return ordered
 
 

@@ -18,7 +18,11 @@ MAX_CHARACTERS = 64 << 20  # of a whole vocab.txt; that of 104 languages has one
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 NAME, RULES = "vocab.txt", "tokenizer_config.json"
-UNICODE = "unicode_version"  # entry of the second
+UNICODE, FOLDS, FAST = (
+    "unicode_version",
+    "folds_compatibility_characters",
+    "characters_of_fast_tokenizer",
+)  # its entries
 LONGEST_OF_TRANSFORMERS = 100  # characters of a word, where a tokenizer_config.json of transformers does not say
 EARLIER = 100  # bytes of a word, in version 1.0 of this program
 SPACE = re.compile(r"[ \t\r\f\v]")  # other white space can be a token: Google's Chinese vocabulary has U+2028
@@ -120,7 +124,8 @@ def rules_from(settings: dict[str, Any], path: Path, tokens: Sequence[str]) -> R
         split_ideographs=_entry(settings, "tokenize_chinese_chars", True, path),
         longest_word=_entry(settings, "max_input_chars_per_word", LONGEST_OF_TRANSFORMERS, path),
         special=tuple(token for token in special if token not in SPECIAL),
-        folds=_entry(settings, "folds_compatibility_characters", False, path),
+        folds=_entry(settings, FOLDS, False, path),
+        fast=_entry(settings, FAST, False, path),
     )
 
 
@@ -134,7 +139,8 @@ def settings_of(rules: Rules) -> dict[str, Any]:
         "max_input_chars_per_word": rules.longest_word,
         "additional_special_tokens": list(rules.special),
     }
-    return settings | ({"folds_compatibility_characters": True} if rules.folds else {})
+    settings |= {FOLDS: True} if rules.folds else {}
+    return settings | ({FAST: True} if rules.fast else {})
 
 
 def write(tokens: Sequence[str], rules: Rules, folder: Path) -> None:
