@@ -25,6 +25,7 @@ from tokenizers.models import WordPiece
 from bert.convert import (
     architecture,
     card,
+    fast_tokenizer,
     foreign,
     gpt2,
     h5,
@@ -48,6 +49,8 @@ from bert.text import byte_bpe, tokenizer_kind
 from bert.text.bracketed_bpe import BracketedBPE
 from bert.text.normalization import UNCASED, Rules
 from bert.text.vocabulary import (
+    FAST,
+    FOLDS,
     LONGEST_OF_TRANSFORMERS,
     SPECIAL,
     check_vocab,
@@ -485,6 +488,7 @@ def _read_vocab(folder: Path, config: ModelConfig) -> tuple[list[str], Rules]:
             raise InputError(f"{folder / TOKENIZER}: another vocabulary than {VOCAB}; remove the one that is wrong")
     else:
         settings = _with_added(settings, folder, vocab)
+    settings.setdefault(FAST, not settings.get(FOLDS))
     rules = rules_from(settings, folder / TOKENIZER_CONFIG, vocab)
     run.check_vocab_size(config, vocab, path)  # behind what refuses added tokens, so that it does not speak of them
     if rules.lower_case != is_lower_case(vocab):
@@ -531,7 +535,8 @@ def _with_pipeline(settings: dict[str, Any], path: Path, vocab: Sequence[str]) -
     """
     pipeline = files.read_object(path)
     steps = {key: one if isinstance(one := pipeline.get(key), dict) else {} for key in (*STEPS, "model")}
-    for key, kind in STEPS.items():
+    is_own = steps["normalizer"].get("type") == "Sequence" and _is_own(pipeline, settings, path, vocab)
+    for key, kind in () if is_own else STEPS.items():
         if steps[key].get("type") != kind or not steps[key].get("clean_text", True):
             raise InputError(f"{path}: {key} is {str(pipeline.get(key))[:200]}; only a {kind} is supported")
     stated = {name: steps["normalizer"].get(key) for name, key in NORMALIZER.items()}
@@ -550,8 +555,16 @@ def _with_pipeline(settings: dict[str, Any], path: Path, vocab: Sequence[str]) -
     return (
         settings
         | {name: value for name, value in stated.items() if value is not None}
+        | {FAST: not is_own and not settings.get(FOLDS)}
         | {"additional_special_tokens": _special(added, vocab, path)}
     )
+
+
+def _is_own(pipeline: Mapping[str, Any], settings: dict[str, Any], path: Path, vocab: Sequence[str]) -> bool:
+    """Return whether a `tokenizer.json` has the steps that an export of ours writes for Google's rules."""
+    stated = settings | {"additional_special_tokens": None, FAST: False, FOLDS: False}
+    rules = rules_from(stated, path.parent / TOKENIZER_CONFIG, vocab)
+    return all(pipeline.get(key) == one for key, one in fast_tokenizer.fields(rules, vocab).items())
 
 
 def _with_added(settings: dict[str, Any], folder: Path, vocab: Sequence[str]) -> dict[str, Any]:
@@ -703,6 +716,12 @@ def write_tokenizer(model: Model, folder: Path) -> dict[str, int]:
         return roberta.write_tokenizer(text, longest, folder)
     run.write_vocab(model, folder)
     rules = model.rules
+    if differing := fast_tokenizer.differing(rules, model.vocab):
+        print(
+            f"note: {folder}: entries of the vocabulary that become other words in transformers: {len(differing):,}, "
+            f"such as {differing[0]!a} (docs/models.md)",
+            file=sys.stderr,
+        )
     if rules.folds:
         print(
             f"note: {folder}: the texts of this run were normalised by the rules of version 1.0; transformers makes "
@@ -713,18 +732,16 @@ def write_tokenizer(model: Model, folder: Path) -> dict[str, int]:
     segments = ["token_type_ids"] if model.config.type_vocab_size else []
     settings = settings_of(rules) | {"model_max_length": longest}
     settings |= {"model_input_names": ["input_ids", *segments, "attention_mask"]}
-    if rules.longest_word != LONGEST_OF_TRANSFORMERS:  # which the class BertTokenizer of transformers 5 has always
+    own = not (rules.fast or rules.folds)
+    if own or rules.longest_word != LONGEST_OF_TRANSFORMERS:  # the class BertTokenizer of transformers 5 has its own
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
     files.write_json(folder / TOKENIZER_CONFIG, settings | ROLES)
     files.write_json(folder / "special_tokens_map.json", ROLES | special)
     ids = {token: number for number, token in enumerate(model.vocab)}
-    tokenizer = BertWordPieceTokenizer(
-        vocab=ids,
-        lowercase=rules.lower_case,
-        strip_accents=rules.strip_accents,
-        handle_chinese_chars=rules.split_ideographs,
-    )
+    tokenizer = BertWordPieceTokenizer(vocab=ids)
     tokenizer.add_special_tokens(list(rules.special))
+    tokenizer._tokenizer.normalizer = fast_tokenizer.normalizer(rules, model.vocab)
+    tokenizer._tokenizer.pre_tokenizer = fast_tokenizer.pre_tokenizer(rules)
     tokenizer._tokenizer.model = WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=rules.longest_word)
     tokenizer.save(str(folder / TOKENIZER))
     return {"pad_token_id": model.vocab.index("[PAD]")}

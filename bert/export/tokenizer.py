@@ -15,6 +15,8 @@ import tensorflow as tf
 
 from bert.core.errors import UsageError
 from bert.export.graph import int32
+from bert.text import characters
+from bert.text.fast_normalization import DIVIDED, FastNormalizer
 from bert.text.normalization import IDEOGRAPHS, Normalizer, Rules
 from bert.text.tokenization import Tokenizer, WordPieceTokenizer
 
@@ -24,9 +26,10 @@ except ModuleNotFoundError:
     text = None
 
 PAGE = 256  # code points
-PLACES = (range(0x33000), range(0xE0000, 0xE1000))  # of all characters but private ones, which stay
-CODES = 0x110000
+PLACES = (range(0x33000), range(0xE0000, 0xE1000))  # of all characters but those of the private planes
+CODES, PRIVATE = 0x110000, 0xF0000  # the number of code points, and the first of the planes of private ones
 SIGMA, SMALL, FINAL = 0x3A3, 0x3C3, 0x3C2
+NEWER = characters.NEWER_CLASS  # these have no case, whatever TensorFlow's Unicode says
 REMOVED = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}\p{Cf}\x{fffd}]"
 UNKNOWN = "\U0010ffff"  # in no vocabulary
 
@@ -120,12 +123,16 @@ class GraphTokenizer:
         flat, same = codes.flat_values, tf.strings.unicode_encode(codes.flat_values[:, None], "UTF-8")
         page = tf.gather(index, flat // PAGE)
         replaced = tf.where(page < 0, same, tf.gather(strings, tf.maximum(page, 0) * PAGE + flat % PAGE))
-        if self._rules.lower_case:
+        if self._rules.fast:
+            is_private = (flat >= PRIVATE) & (flat % 0x10000 < 0xFFFE)
+            replaced = tf.where(is_private, "", replaced)
+        elif self._rules.lower_case:
             has_sigma = tf.reduce_any(flat == SIGMA)
             replaced = tf.cond(has_sigma, lambda: _with_final_sigmas(texts, flat, replaced), lambda: replaced)
         if not self._rules.split_ideographs:
             return replaced
-        ideographs = tf.reduce_any([(flat >= first) & (flat <= last) for first, last in IDEOGRAPHS], axis=0)
+        ranges = DIVIDED if self._rules.fast else IDEOGRAPHS
+        ideographs = tf.reduce_any([(flat >= first) & (flat <= last) for first, last in ranges], axis=0)
         return tf.where(ideographs, tf.strings.join([" ", replaced, " "]), replaced)
 
     def _short(self, words: tf.Tensor) -> tf.Tensor:
@@ -147,7 +154,8 @@ def _bytes_before(codes: tf.Tensor) -> tf.Tensor:
 
 def _with_final_sigmas(texts: tf.Tensor, codes: tf.Tensor, replaced: tf.Tensor) -> tf.Tensor:
     """Return the replacements, with those of capital sigmas as their places in their words ask for."""
-    lower = _decoded(tf.strings.lower(tf.strings.regex_replace(texts, REMOVED, ""), encoding="utf-8")).flat_values
+    cleaned = tf.strings.regex_replace(tf.strings.regex_replace(texts, NEWER, "-"), REMOVED, "")
+    lower = _decoded(tf.strings.lower(cleaned, encoding="utf-8")).flat_values
     places = tf.where((codes == SIGMA) | (codes == SMALL) | (codes == FINAL))
     sigmas = tf.boolean_mask(lower, (lower == SMALL) | (lower == FINAL))
     return tf.tensor_scatter_nd_update(replaced, places, tf.strings.unicode_encode(sigmas[:, None], "UTF-8"))
@@ -156,7 +164,8 @@ def _with_final_sigmas(texts: tf.Tensor, codes: tf.Tensor, replaced: tf.Tensor) 
 @functools.cache
 def _table(rules: Rules) -> tuple[np.ndarray, np.ndarray]:
     """Return for each page of code points its number among those with a replacement, or -1; and their strings."""
-    replacement = Normalizer(dataclasses.replace(rules, split_ideographs=False)).replacement
+    normalizer = FastNormalizer if rules.fast else Normalizer
+    replacement = normalizer(dataclasses.replace(rules, split_ideographs=False)).replacement
     changed = {code: new for place in PLACES for code in place if (new := replacement(chr(code))) != chr(code)}
     pages = sorted({code // PAGE for code in changed})
     index = np.full(CODES // PAGE, -1, np.int32)

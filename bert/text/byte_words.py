@@ -8,10 +8,11 @@ Where a character is divided among tokens, these tell no kind of character. Such
 to the word before them if there is no space between.
 """
 
-import unicodedata
 from collections.abc import Container, Sequence
 
 import numpy as np
+
+from bert.text import characters
 
 LETTER, DIGIT, OTHER = 1, 2, 4
 SPACE = "\u0120"  # what stands for a space
@@ -50,5 +51,5 @@ def _kind(character: str) -> int:
     """Return the kind of a character; none of white space, and any of a part of a character."""
     if not character or character.isspace():
         return 0
-    category = unicodedata.category(character)
+    category = characters.category(character)
     return ANY if category == "Cs" else LETTER if category[0] == "L" else DIGIT if category[0] == "N" else OTHER

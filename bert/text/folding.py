@@ -4,13 +4,14 @@ They are those of tensorflow-text's FastBertTokenizer, which differ from Google'
 lower-cased text: NFKC with case folding, without ignorable characters, then NFD without nonspacing marks (Mn). Of all
 text: a control character (Cc, Cf) becomes a space. A word of more than 100 bytes is [UNK].
 
-tensorflow-text 2.21 has Unicode 16. Results differ for characters that the interpreter does not know.
+tensorflow-text 2.21 has Unicode 16. Results differ for characters that are newer than Unicode 14.0.
 """
 
 import functools
 import itertools
 import unicodedata
 
+from bert.text import characters
 from bert.text.normalization import SYMBOLS, Origin, Rules, Table, is_ideograph
 
 SEPARATOR = "\x1f"  # around a character that is a word by itself; normalised text has no control characters
@@ -76,18 +77,20 @@ def normalized(character: str, lower_case: bool) -> str:
     code = ord(character)
     if 0xD800 <= code < 0xE000:
         return "?"
+    if characters.is_newer(character):
+        return character
     text = character
     if lower_case and not (code & 0xFFFE == 0xFFFE or 0xFDD0 <= code < 0xFDF0):  # noncharacters are kept
         previous = ""
         while text != previous:
             previous, folded = text, unicodedata.normalize("NFKC", text.casefold())
             text = "".join(one for one in folded if not any(first <= ord(one) <= last for first, last in IGNORABLE))
-        text = "".join(one for one in unicodedata.normalize("NFD", text) if unicodedata.category(one) != "Mn")
-    return "".join(" " if unicodedata.category(one) in ("Cc", "Cf") else one for one in text)
+        text = "".join(one for one in unicodedata.normalize("NFD", text) if characters.category(one) != "Mn")
+    return "".join(" " if characters.category(one) in ("Cc", "Cf") else one for one in text)
 
 
 def _separated(character: str) -> str:
     """Return a space for white space; put separators around a character that is a word by itself."""
-    if character in SYMBOLS or unicodedata.category(character)[0] == "P" or is_ideograph(character):
+    if character in SYMBOLS or characters.category(character)[0] == "P" or is_ideograph(character):
         return f"{SEPARATOR}{character}{SEPARATOR}"
     return " " if character.isspace() else character

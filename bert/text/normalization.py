@@ -8,7 +8,7 @@
 
 `Rules` says which of these a vocabulary was made for.
 
-A character that the interpreter's Unicode does not know (14 in Python 3.11, 15 in 3.12) is left as it is.
+Characters are those of Unicode 14.0 (`bert.text.characters`); a newer one is left as it is.
 """
 
 import dataclasses
@@ -18,6 +18,8 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
+
+from bert.text import characters
 
 IDEOGRAPHS = (  # first and last of each range, as in Google's code
     (0x3400, 0x4DBF),
@@ -49,6 +51,8 @@ class Rules:
     """further special tokens, which are recognised in texts as they are written"""
     folds: bool = False
     """whether they are the rules of this program's version 1.0 (bert.text.folding)"""
+    fast: bool = False
+    """whether characters are those of Hugging Face's fast tokenizers (bert.text.fast_normalization)"""
 
     def agrees(self, other: "Rules") -> bool:
         """Return whether the rules make the same words of texts, but for very long ones."""
@@ -94,12 +98,16 @@ class Normalizer:
             return [token.lower() if self.rules.lower_case else token]
         words: list[str] = []
         for part in token.translate(self._clean).split():
-            if self.rules.lower_case:
-                part = part.lower()
-            if self.rules.strip_accents and not part.isascii():
-                part = decomposed(part)
-            words += part.translate(self._marks).split()
+            words += self._folded(part).translate(self._marks).split()
         return words
+
+    def _folded(self, part: str) -> str:
+        """Return a text in lower case and decomposed, where the rules say so."""
+        return characters.of_known(self._folded_known, part)
+
+    def _folded_known(self, part: str) -> str:
+        part = part.lower() if self.rules.lower_case else part
+        return decomposed(part) if self.rules.strip_accents and not part.isascii() else part
 
     def replacement(self, character: str) -> str:
         """Return what becomes of a character alone, with spaces around what is a word by itself.
@@ -109,8 +117,7 @@ class Normalizer:
         if character.isspace() and character not in NOT_SPACES:
             return " "
         text = self._clean[ord(character)]
-        text = text.lower() if self.rules.lower_case else text
-        return (unicodedata.normalize("NFD", text) if self.rules.strip_accents else text).translate(self._marks)
+        return self._folded(text).translate(self._marks)
 
     def origins(self, token: str) -> list[Origin]:
         """Return the same words, with the places in `token` that their characters come from."""
@@ -130,17 +137,19 @@ class Normalizer:
         for is_space, part in itertools.groupby(cleaned, key=lambda pair: pair[0] == " "):
             if is_space:
                 continue
-            pairs = list(part)
-            if self.rules.lower_case:
-                lower = iter("".join(character for character, _ in pairs).lower())  # a final sigma needs its context
-                pairs = [(next(lower), place) for character, place in pairs for _ in character.lower()]
-            if self.rules.strip_accents:
-                pairs = _decomposed(pairs)
-            marked = [(c, place) for character, place in pairs for c in self._marks[ord(character)]]
+            folded = self._folded_pairs(list(part))
+            marked = [(c, place) for character, place in folded for c in self._marks[ord(character)]]
             for is_space, word in itertools.groupby(marked, key=lambda pair: pair[0] == " "):
                 if not is_space:
-                    characters, places = zip(*word, strict=True)
-                    yield _origin("".join(characters), places)
+                    letters, places = zip(*word, strict=True)
+                    yield _origin("".join(letters), places)
+
+    def _folded_pairs(self, pairs: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Return what `_folded` does, of characters with their places."""
+        if self.rules.lower_case:
+            lower = iter(characters.lower("".join(c for c, _ in pairs)))  # a final sigma needs its context
+            pairs = [(next(lower), place) for character, place in pairs for _ in characters.lower(character)]
+        return decomposed_pairs(pairs, characters.nfd, characters.combining) if self.rules.strip_accents else pairs
 
     def _divided(self, token: str) -> Iterator[tuple[str, bool]]:
         """Yield the parts of a token, and whether they are special tokens."""
@@ -165,7 +174,7 @@ class Table(dict[int, str]):
 
 
 _REMOVED = dict.fromkeys(map(ord, NOT_SPACES), "")
-_DECOMPOSED = Table(functools.partial(unicodedata.normalize, "NFD"))
+_DECOMPOSED = Table(characters.nfd)
 
 
 def _origin(word: str, places: Sequence[int]) -> Origin:
@@ -174,22 +183,22 @@ def _origin(word: str, places: Sequence[int]) -> Origin:
 
 def _cleaned(character: str, split: bool) -> str:
     """Return a character, a space for white space, or "" for one that is removed; spaces around an ideograph."""
-    if character in "\t\n\r" or unicodedata.category(character) == "Zs":
+    if character in "\t\n\r" or characters.category(character) == "Zs":
         return " "
-    if character in "\0\ufffd" or unicodedata.category(character) in ("Cc", "Cf"):
+    if character in "\0\ufffd" or characters.category(character) in ("Cc", "Cf"):
         return ""
     return f" {character} " if split and is_ideograph(character) else character
 
 
 def _separated(character: str, marks: bool) -> str:
     """Return a character with spaces around punctuation; "" for a nonspacing mark unless `marks` are kept."""
-    if character in SYMBOLS or unicodedata.category(character)[0] == "P":
+    if character in SYMBOLS or characters.category(character)[0] == "P":
         return f" {character} "
-    return "" if not marks and unicodedata.category(character) == "Mn" else character
+    return "" if not marks and characters.category(character) == "Mn" else character
 
 
 def decomposed(text: str) -> str:
-    """Return the canonical decomposition (NFD) of a text.
+    """Return the canonical decomposition (NFD) of a text without newer characters.
 
     The interpreter orders a run of marks by insertion, in a time that grows with the square of their number.
     """
@@ -201,13 +210,15 @@ def decomposed(text: str) -> str:
     )
 
 
-def _decomposed(pairs: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+def decomposed_pairs(
+    pairs: Sequence[tuple[str, int]], nfd: Callable[[str], str], combining: Callable[[str], int]
+) -> list[tuple[str, int]]:
     """Return the canonical decomposition of characters with their places, in canonical order."""
-    parts = [(part, place) for character, place in pairs for part in unicodedata.normalize("NFD", character)]
+    parts = [(part, place) for character, place in pairs for part in nfd(character)]
     ordered = []
-    for combines, run in itertools.groupby(parts, key=lambda pair: unicodedata.combining(pair[0]) > 0):
+    for combines, run in itertools.groupby(parts, key=lambda pair: combining(pair[0]) > 0):
         marks = list(run)
-        ordered += sorted(marks, key=lambda pair: unicodedata.combining(pair[0])) if combines else marks
+        ordered += sorted(marks, key=lambda pair: combining(pair[0])) if combines else marks
     return ordered
 
 

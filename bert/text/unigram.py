@@ -8,7 +8,6 @@ such as `<mask>`, are ordinary text.
 
 import itertools
 import json
-import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from tokenizers import Tokenizer
 
 from bert.core import files
 from bert.core.errors import InputError
+from bert.text import characters
 from bert.text.byte_bpe import FIRST, SECOND, fields_of, layout
 
 KIND = "Unigram"
@@ -86,7 +86,7 @@ def _groups(texts: Sequence[str]) -> list[list[str]]:
 def _without_spaces(offsets: list[tuple[int, int]], text: str) -> np.ndarray:
     """Return offsets without white space at both ends, and with the marks that belong to the last character."""
     spans = np.array(offsets, np.int64).reshape(-1, 2)
-    after_spaces, after_marks = _ends(text, str.isspace), _ends(text, unicodedata.combining)
+    after_spaces, after_marks = _ends(text, str.isspace), _ends(text, characters.combining)
     for span in spans:
         span[0] = max(span[0], min(after_spaces(span[0]), len(text) - 1))
         while span[0] < span[1] - 1 and text[span[1] - 1].isspace():

@@ -11,13 +11,18 @@ from typing import Any
 
 from bert.core import files, manifest
 from bert.core.errors import InputError
-from bert.text import byte_bpe
+from bert.text import byte_bpe, characters
 from bert.text.normalization import LONGEST_WORD, Rules
 
 MAX_CHARACTERS = 64 << 20  # of a whole vocab.txt; that of 104 languages has one million
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 NAME, RULES = "vocab.txt", "tokenizer_config.json"
+UNICODE, FOLDS, FAST = (
+    "unicode_version",
+    "folds_compatibility_characters",
+    "characters_of_fast_tokenizer",
+)  # its entries
 LONGEST_OF_TRANSFORMERS = 100  # characters of a word, where a tokenizer_config.json of transformers does not say
 EARLIER = 100  # bytes of a word, in version 1.0 of this program
 SPACE = re.compile(r"[ \t\r\f\v]")  # other white space can be a token: Google's Chinese vocabulary has U+2028
@@ -99,8 +104,14 @@ def rules_parameter(vocab: Path) -> dict[str, Any]:
 def rules_from(settings: dict[str, Any], path: Path, tokens: Sequence[str]) -> Rules:
     """Return the rules that the content of a `tokenizer_config.json` states for a vocabulary; path: for messages.
 
-    Raise InputError if an entry is of the wrong type, or a special token is not in the vocabulary.
+    Raise InputError if an entry is of the wrong type, a special token is not in the vocabulary, or the rules are for
+    another version of Unicode.
     """
+    if (version := settings.get(UNICODE, characters.VERSION)) != characters.VERSION:
+        raise InputError(
+            f"{path}: {UNICODE} is {version!a:.100}, but texts become words here by Unicode {characters.VERSION}; use "
+            "the version of this program that wrote the file"
+        )
     lower = _entry(settings, "do_lower_case", is_lower_case(tokens), path)
     special = settings.get("additional_special_tokens") or []
     if not isinstance(special, list) or not all(type(token) is str for token in special):
@@ -113,12 +124,13 @@ def rules_from(settings: dict[str, Any], path: Path, tokens: Sequence[str]) -> R
         split_ideographs=_entry(settings, "tokenize_chinese_chars", True, path),
         longest_word=_entry(settings, "max_input_chars_per_word", LONGEST_OF_TRANSFORMERS, path),
         special=tuple(token for token in special if token not in SPECIAL),
-        folds=_entry(settings, "folds_compatibility_characters", False, path),
+        folds=_entry(settings, FOLDS, False, path),
+        fast=_entry(settings, FAST, False, path),
     )
 
 
 def settings_of(rules: Rules) -> dict[str, Any]:
-    """Return the content of `tokenizer_config.json`."""
+    """Return what `tokenizer_config.json` says of the rules."""
     settings = {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": rules.lower_case,
@@ -127,20 +139,26 @@ def settings_of(rules: Rules) -> dict[str, Any]:
         "max_input_chars_per_word": rules.longest_word,
         "additional_special_tokens": list(rules.special),
     }
-    return settings | ({"folds_compatibility_characters": True} if rules.folds else {})
+    settings |= {FOLDS: True} if rules.folds else {}
+    return settings | ({FAST: True} if rules.fast else {})
 
 
 def write(tokens: Sequence[str], rules: Rules, folder: Path) -> None:
     """Write `vocab.txt`, one token per line, and its rules."""
     with files.atomic_write(folder / NAME) as stream:
         stream.writelines(f"{token}\n" for token in tokens)
-    files.write_json(folder / RULES, settings_of(rules))
+    files.write_json(folder / RULES, stored(rules))
+
+
+def stored(rules: Rules) -> dict[str, Any]:
+    """Return the content of `tokenizer_config.json` in a folder of this program."""
+    return settings_of(rules) | {UNICODE: characters.VERSION}
 
 
 def copy(vocab: Path, folder: Path) -> None:
     """Copy a vocabulary, with its rules, into a folder, under the names that it has there."""
     if vocab.suffix != ".json":
-        files.write_json(folder / RULES, settings_of(rules_of(vocab, load_vocab(vocab))))
+        files.write_json(folder / RULES, stored(rules_of(vocab, load_vocab(vocab))))
     with files.atomic_write(folder / name_for(vocab), "wb") as stream:
         stream.write(vocab.read_bytes())
 

@@ -12,6 +12,7 @@ from itertools import chain
 
 import numpy as np
 
+from bert.text.fast_normalization import FastNormalizer
 from bert.text.folding import FoldingNormalizer
 from bert.text.normalization import NOT_SPACES, Normalizer, Rules
 
@@ -21,13 +22,20 @@ LAST_SPACE = 0x3000
 ID = np.dtype(np.int32)  # in the caches as bytes, which are joined fastest
 
 
+def normalizer_of(rules: Rules) -> Normalizer | FoldingNormalizer:
+    """Return what makes words of texts by the rules."""
+    if rules.folds:
+        return FoldingNormalizer(rules)
+    return FastNormalizer(rules) if rules.fast else Normalizer(rules)
+
+
 class WordPiece:
     """Texts to token ids and character offsets."""
 
     def __init__(self, vocab: Sequence[str], rules: Rules) -> None:
         """vocab: all tokens in the order of their ids, including [UNK] and the special tokens of the rules."""
         self.rules = rules
-        self.normalizer = FoldingNormalizer(rules) if rules.folds else Normalizer(rules)
+        self.normalizer = normalizer_of(rules)
         self._ids = {token: number for number, token in enumerate(vocab)}
         self._sizes = [len(token.removeprefix("##")) for token in vocab]
         self._longest = max(map(len, vocab))

@@ -20,7 +20,17 @@ from bert.text.normalization import Rules
 from bert.text.tokenization import WordPieceTokenizer, tokenizer_for
 from bert.text.vocabulary import load_vocab, rules_of
 from squad.model import AnswerSpans
-from tests.bert.convert.folders import SMALL, WORDS, a_run, same_bits, their_folder, theirs, weights, widened
+from tests.bert.convert.folders import (
+    SMALL,
+    WORDS,
+    a_run,
+    same_bits,
+    their_folder,
+    theirs,
+    vocabulary,
+    weights,
+    widened,
+)
 
 
 @pytest.mark.parametrize(("kind", "exact"), [(np.float16, np.float64), (tf.bfloat16.as_numpy_dtype, None)])
@@ -136,7 +146,7 @@ def test_another_form_of_lower_casing_is_warned_of(tmp_path: Path, capsys: pytes
     convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "run")])
     assert "does not lower-case texts, but its vocabulary has no capitals" in capsys.readouterr().err
     rules = rules_of(tmp_path / "run/vocab.txt", load_vocab(tmp_path / "run/vocab.txt"))
-    assert rules == Rules(lower_case=False, strip_accents=False, longest_word=100)
+    assert rules == Rules(lower_case=False, strip_accents=False, longest_word=100, fast=True)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +169,51 @@ def test_the_rules_in_a_tokenizer_json_are_taken_and_given_back(tmp_path: Path, 
         ids, _, begin, end = ours.encode_with_offsets([text])
         assert ids.tolist() == expected.ids == again.encode(text, add_special_tokens=False).ids
         assert list(zip(begin.tolist(), end.tolist(), strict=True)) == expected.offsets
+
+
+# Capital sigmas; private and newer characters; new punctuation and marks; an ideograph that the library joins to words
+ODD = ("A \u039f\u0394\u039f\u03a3 \u03a3\u03a3!", "a\ue000b \uf0b7a", "a\u2e52b a\u0898b", "a\U0002b820b \ua7cb")
+ODD_WORDS = ["a", "b", "!", *"\u03bf\u03b4\u03c3\u03c2\ue000\u2e52\U0002b820\u0264", "##\u03c3", "##\u03c2", "##\u03b4"]
+ODD_WORDS += ["##\u03bf", "##b", "##\ue000", "##\u0898", "##\u2e52", "##\U0002b820"]
+
+
+def test_characters_are_those_of_the_tokenizer_that_a_model_came_with(tmp_path: Path) -> None:
+    their_folder(tmp_path / "theirs")
+    (tmp_path / "theirs/tokenizer_config.json").unlink(missing_ok=True)
+    vocab = vocabulary(SMALL, ODD_WORDS)[: SMALL.vocab_size]
+    (tmp_path / "theirs/vocab.txt").write_text("\n".join(vocab) + "\n")
+    fast = BertWordPieceTokenizer({token: number for number, token in enumerate(vocab)})
+    for stated in (False, True):  # transformers makes the same tokenizer of a vocab.txt
+        if stated:
+            fast.save(str(tmp_path / "theirs/tokenizer.json"))
+        run, back = tmp_path / f"run{stated}", tmp_path / f"back{stated}"
+        convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(run)])
+        convert.main(["export", "huggingface", str(run), str(back)])
+        ours, again = WordPieceTokenizer(run / "vocab.txt"), Fast.from_file(str(back / "tokenizer.json"))
+        for text in ODD:
+            expected = fast.encode(text, add_special_tokens=False)
+            ids, _, begin, end = ours.encode_with_offsets([text])
+            assert ids.tolist() == expected.ids == again.encode(text, add_special_tokens=False).ids
+            assert list(zip(begin.tolist(), end.tolist(), strict=True)) == expected.offsets
+
+
+def test_characters_of_a_run_of_ours_go_out_and_come_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*ODD_WORDS[:-1], "\U00010d50"]  # a capital letter since Unicode 16.0
+    a_run(tmp_path / "run", SMALL, TaskModel(SMALL, 0, AnswerSpans.described), words)
+    convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "out")])
+    assert r"become other words in transformers: 1, such as '\U00010d50'" in capsys.readouterr().err
+    convert.main(["import", "huggingface", str(tmp_path / "out"), str(tmp_path / "again")])
+    ours, again = (WordPieceTokenizer(tmp_path / name / "vocab.txt") for name in ("run", "again"))
+    theirs = Fast.from_file(str(tmp_path / "out/tokenizer.json"))
+    assert ours.rules == again.rules == Rules()
+    for text in ODD:
+        ids = ours.encode([text])[0].tolist()
+        assert ids == again.encode([text])[0].tolist() == theirs.encode(text, add_special_tokens=False).ids
+    sigma = [
+        ours.vocab.index(token)
+        for token in ("a", "\u03bf", "##\u03b4", "##\u03bf", "##\u03c2", "\u03c3", "##\u03c2", "!")
+    ]
+    assert ours.encode([ODD[0]])[0].tolist() == sigma  # as Python's str.lower has it, and so Google's tokenization.py
 
 
 def test_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def test_written_rules_are_read_back(tmp_path: Path) -> None:
     rules = Rules(lower_case=False, strip_accents=True, split_ideographs=False, longest_word=7, special=("[E1]",))
     vocabulary.write(tokens, rules, tmp_path)
     assert rules_of(tmp_path / "vocab.txt", load_vocab(tmp_path / "vocab.txt")) == rules
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text())["unicode_version"] == "14.0"
 
 
 @pytest.mark.parametrize(
@@ -100,6 +101,7 @@ def test_written_rules_are_read_back(tmp_path: Path) -> None:
         ('{"strip_accents": "no"}', "strip_accents is 'no'; give a bool"),
         ('{"additional_special_tokens": [1]}', "give a list of tokens"),
         ('{"additional_special_tokens": ["[E1]"]}', r"the special token '\[E1\]' is not in the vocabulary"),
+        ('{"unicode_version": "15.1"}', "unicode_version is '15.1', but texts become words here by Unicode 14.0"),
     ],
 )
 def test_faulty_rules_are_refused_with_their_file(content: str, message: str, tmp_path: Path) -> None:
