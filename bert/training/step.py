@@ -70,6 +70,7 @@ class Step:
         self._terms = [place for place, name in enumerate(optimizer.weights) if divided and has_terms(name)]
         self._whole = WholeBatch(task, execution, comm, run.seed) if whole else None  # type: ignore[arg-type]
         self.apply = optimizer.updater(self.guard, buckets)
+        self._divisors: Mapping[str, float] = getattr(task, "divisors", {})
         self.evaluated: Task = getattr(task, "plain", task)
         self._evaluation = Evaluation(self.evaluated, execution, comm)
         if hasattr(task, "predict"):
@@ -99,7 +100,8 @@ class Step:
         lap("communication")
         if self._whole:
             batches = self._whole.complete(batches, tf.constant(step, tf.int64), lap)
-        gradients, measures = self.gradients.sum(batches, weights, tf.constant(step, tf.int64), each)
+        divisors = weights | {name: tf.constant(value, tf.float32) for name, value in self._divisors.items()}
+        gradients, measures = self.gradients.sum(batches, divisors, tf.constant(step, tf.int64), each)
         flags = {"stop": float(stop), "written": float(written), "seconds": seconds if self.comm.rank == 0 else 0.0}
         scalars = self._own(measures) | {name: tf.constant(value) for name, value in flags.items()}
         next(iter(scalars.values())).numpy()  # wait for what a GPU still computes
