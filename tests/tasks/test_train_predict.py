@@ -297,6 +297,7 @@ def test_frozen_layers_stay_those_of_the_checkpoint(folder: Path, tmp_path: Path
         ("classify", "kind\ttext\n", r"train\.tsv: no usable example; check the file"),
         ("classify", "a\ttext\nfruit\tfig\n", "the column 'kind' is missing"),
         ("multilabel", '{"text": "fig", "labels": null}\n', "no usable example; .* labels is None, not a list of the"),
+        ("regress", "label\ttext\n1\tfig\n1e39\tplum\n", r"example 1: the number 1e\+39 is beyond"),
         ("regress", "label\ttext\nhigh\tfig\n", "no usable example; the first of 1 that are not: .* label is 'high'"),
         ("choose", '{"context": "a", "choices": ["b"], "label": 0}\n', "choices"),
         ("tag", "fig\tfruit\n\n", "fruit"),
@@ -310,6 +311,16 @@ def test_a_bad_training_set_is_one_line_and_leaves_no_run(
     with pytest.raises(InputError, match=reason):
         fine_tune(folder, recipe, tmp_path / "run", "--data.train", str(path))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_the_largest_numbers_that_are_taken_can_be_learned(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _write(tmp_path / "train.tsv", ["label\ttext", *(f"{number}\tfig" for number in (1e15, -1e15, 1e15))])
+    flags = ("--data.train", str(tmp_path / "train.tsv"), "--run.steps", "3")
+    run = fine_tune(folder, "regress", tmp_path / "run", *flags)
+    assert run.exists() and "skipped" not in capfd.readouterr().err
 
 
 def test_an_unknown_label_and_a_missing_file_are_one_line(folder: Path, tmp_path: Path) -> None:
