@@ -18,8 +18,9 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Sequence
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from bert.core import cli, files, outputs
 from bert.core.errors import InputError
@@ -107,7 +108,7 @@ def _place(source: Path, target: Path, link: bool) -> None:
     shutil.copyfile(source, target)
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
     """Return the uncompressed content of a file. Raise InputError for a compression that is not read."""
     with open(path, "rb") as stream:
         begin = stream.read(1 << 12)

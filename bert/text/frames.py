@@ -11,7 +11,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 import google_crc32c
 import numpy as np
@@ -23,6 +23,12 @@ LARGEST = 1 << 30  # bytes of a record that is read from a stream
 LOST = "wrong checksum of the length, and no index entry for the next record: the rest of the file is not read"
 
 Offsets = np.ndarray | Sequence[int]
+
+
+class Readable(Protocol):
+    """A stream of bytes."""
+
+    def read(self, size: int, /) -> bytes: ...
 
 
 class Frame(NamedTuple):
@@ -99,7 +105,7 @@ def begins(content: bytes) -> bool:
     return len(content) >= HEADER and content[:HEADER] == _head(int.from_bytes(content[:8], "little"))
 
 
-def first(stream: IO[bytes]) -> bytes | None:
+def first(stream: Readable) -> bytes | None:
     """Return the payload of the first frame of a stream; None: it has none. Raise ValueError if it is damaged."""
     head = stream.read(HEADER)
     if not head:

@@ -71,9 +71,9 @@ class Step:
         self._whole = WholeBatch(task, execution, comm, run.seed) if whole else None  # type: ignore[arg-type]
         self.apply = optimizer.updater(self.guard, buckets)
         self._divisors: Mapping[str, float] = getattr(task, "divisors", {})
-        self._clip_norm = optimizer.clip_norm
+        self._clip_norm, self._next_clip_norm = optimizer.clip_norm, tf.Variable(optimizer.clip_norm, trainable=False)
         if self._divisors:
-            optimizer.clip_norm = tf.Variable(optimizer.clip_norm, trainable=False)  # of the next update
+            optimizer.clip_norm = self._next_clip_norm
         self.evaluated: Task = getattr(task, "plain", task)
         self._evaluation = Evaluation(self.evaluated, execution, comm)
         if hasattr(task, "predict"):
@@ -130,7 +130,7 @@ class Step:
         """
         divisors = {name: tf.constant(value, tf.float32) for name, value in self._divisors.items()}
         for name, value in divisors.items() if len(weights) == 1 else ():
-            self.optimizer.clip_norm.assign(self._clip_norm * weights[name] / value)
+            self._next_clip_norm.assign(self._clip_norm * weights[name] / value)
         return weights | divisors
 
     def _added_up(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:

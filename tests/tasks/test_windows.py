@@ -80,8 +80,8 @@ def test_over_an_epoch_each_text_has_the_weight_of_one(
     learns, every = variables(objective.module), source.read(np.arange(len(source)))
     with tf.GradientTape() as tape:
         summed = kind.measure(objective.module(every, Mode(tf.float32, DropoutRng(None))), every).loss
-        of_text = {"classify": weights and np.array(weights)[label], "multilabel": label >= 0}.get(task)
-        loss = summed / (len(COUNTS) if of_text is None else of_text.sum())
+        of_texts = np.array(weights)[label] if weights else label >= 0 if task == "multilabel" else np.ones(len(COUNTS))
+        loss = summed / of_texts.sum()
     expected = tape.gradient(loss, list(learns.values()))
     found = [0.0] * len(learns)
     updates = len(source)  # of 4 windows: 4 epochs of 13
