@@ -302,7 +302,7 @@ def by_value(name: str, value: str, names: Names) -> str | None:
 
 def unchanged(given: str, value: str) -> str:
     """Return the note about a name with a value that changes nothing."""
-    return f"{given} {value} changes nothing here"
+    return f"{given} {value or '[]'} changes nothing here"
 
 
 def _number(value: str) -> float:
