@@ -16,6 +16,7 @@ command override it. Names of other programs, such as transformers' --learning_r
 """
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -23,9 +24,11 @@ from typing import Annotated
 from bert import recipes
 from bert.core import cli, paths, ranges
 from bert.core.config import PretrainConfig
-from bert.core.errors import UsageError
+from bert.core.errors import InputError, UsageError
+from bert.core.progress import is_first_rank
 from bert.core.ranges import Range
 from bert.recipes import Phase
+from bert.text import vocabulary
 
 PROG = "python -m bert.pretrain"
 
@@ -82,7 +85,22 @@ def _start(phases: Sequence[Phase], recorded: str) -> None:
         raise UsageError(f"{first.name} needs trained weights; give --init.checkpoint RUN, or none for random weights")
     from bert import pretraining
 
+    if first.config.init.source is None:
+        _tell_form(phases[-1])
     pretraining.start(phases, recorded)
+
+
+def _tell_form(phase: Phase) -> None:
+    """Tell, on one rank, if the model that a phase begins anew will have no form in other programs."""
+    from bert.convert import run as convert
+
+    vocab = vocabulary.path_in(phase.config.data.train or Path())
+    if not is_first_rank() or not vocab.exists():  # such as one in an object store
+        return
+    try:
+        convert.check_model(phase.config.model, vocab, phase.config.run.path / "bert_config.json")
+    except InputError as error:
+        print(f"note: the model cannot go out to Hugging Face's format: {error}", file=sys.stderr)
 
 
 def main(argv: list[str]) -> None:

@@ -18,6 +18,7 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Sequence
+from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -33,7 +34,9 @@ from data.pipeline import parts, tasks, workers
 from data.pipeline.tasks import TaskResult
 from data.vocab import check_case
 
-GZIP = b"\x1f\x8b"
+GZIP = b"\x1f\x8b\x08"  # with the method: two bytes alone can be those of a record's length
+OTHERS = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
+DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
 SUFFIXES = (".tfrecord", ".tf_record", ".tfrecords", ".tfrecord.gz", ".tf_record.gz", ".tfrecords.gz")
 
 
@@ -88,15 +91,14 @@ def take(task: FileTask) -> Counter[str]:
 def _place(source: Path, target: Path, link: bool) -> None:
     """Make `target` the uncompressed content of `source`."""
     target.unlink(missing_ok=True)
-    with open(source, "rb") as stream:
-        compressed = stream.read(2) == GZIP
-    if compressed:
-        try:
-            with gzip.open(source, "rb") as packed, open(target, "wb") as plain:
-                shutil.copyfileobj(packed, plain, 1 << 20)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(f"{source}: damaged ({error}); copy it again") from error
-        return
+    with _opened(source) as packed:
+        if isinstance(packed, gzip.GzipFile):
+            try:
+                with open(target, "wb") as plain:
+                    shutil.copyfileobj(packed, plain, 1 << 20)
+            except DAMAGE as error:
+                raise InputError(f"{source}: damaged ({error}); copy it again") from error
+            return
     if link:
         try:
             os.link(source.resolve(), target)
@@ -104,6 +106,27 @@ def _place(source: Path, target: Path, link: bool) -> None:
         except OSError:  # another file system, or one without links
             pass
     shutil.copyfile(source, target)
+
+
+def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
+    """Return the uncompressed content of a file. Raise InputError for a compression that is not read."""
+    with open(path, "rb") as stream:
+        begin = stream.read(1 << 12)
+    if begin.startswith(GZIP):
+        return gzip.open(path, "rb")
+    kind = next((name for mark, name in OTHERS.items() if begin.startswith(mark)), "ZLIB" if _is_zlib(begin) else "")
+    if kind and not frames.begins(begin):
+        raise InputError(f"{path}: compressed with {kind}, which is not read; write it again plain, or with GZIP")
+    return open(path, "rb")
+
+
+def _is_zlib(begin: bytes) -> bool:
+    """Return whether a file that begins so is records compressed by TensorFlow's ZLIB."""
+    try:
+        text = zlib.decompressobj().decompress(begin)
+    except zlib.error:
+        return False
+    return bool(begin) and (not text or frames.begins(text))
 
 
 class AdoptStage(tasks.Stage[FileTask]):
@@ -180,12 +203,16 @@ def _shape_of(path: Path) -> instances.InstanceConfig:
     """Return the sizes of the first record of a file. Raise InputError if it is no sample of pretraining."""
     import tensorflow as tf  # takes seconds to load and is needed only for this record
 
-    compression = "GZIP" if path.open("rb").read(2) == GZIP else ""
+    opened = _opened(path)
     try:
-        first = next(iter(tf.data.TFRecordDataset([str(path)], compression).take(1).as_numpy_iterator()), None)
-        example = tf.train.Example.FromString(first or b"")
-    except (tf.errors.DataLossError, ValueError) as error:
+        with opened as stream:
+            first = frames.first(stream)
+    except (*DAMAGE, ValueError) as error:
         raise InputError(f"{path}: not a file of TFRecords, or damaged ({error}); copy it again") from error
+    if first is None:
+        raise InputError(f"{path}: has no records; leave it out")
+    try:
+        example = tf.train.Example.FromString(first)
     except Exception as error:  # protobuf's DecodeError has no public module of its own
         raise InputError(f"{path}: its first record is no tf.train.Example; give files of records") from error
     sizes = {name: len(value.int64_list.value) for name, value in example.features.feature.items()}

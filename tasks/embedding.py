@@ -26,7 +26,7 @@ from tasks import inputs
 from tasks.config import SCORED, TaskData
 from tasks.examples import TextGroup
 from tasks.kind import StoredKind
-from tasks.labels import Labels
+from tasks.labels import Labels, check_size
 
 
 class Embedded(StoredKind):
@@ -95,6 +95,7 @@ class Embedded(StoredKind):
     def _scaled(self, example: TextGroup) -> float:
         assert example.score is not None, "it has been read"
         score = example.score / self.data.score_scale
+        check_size(score, example.id)
         if self.data.loss == "cosine" and not -1 <= score <= 1:
             raise InputError(
                 f"example {example.id}: the score {example.score:g} / {self.data.score_scale:g} is no cosine; give "

@@ -28,14 +28,14 @@ from bert.training import fine_tuning, loop, prediction
 from bert.training.communicator import Communicator
 from bert.training.distributed import on_rank_zero
 from bert.training.step import Step
-from tasks import features, similarity
+from tasks import datasets, features, similarity
 from tasks.config import SCORED, TaskConfig, TaskData
 from tasks.embedding import Embedded
 from tasks.examples import Skipped
 from tasks.labels import Labels
 from tasks.model import OF_THE_RUN
 from tasks.similarity import Ranked
-from tasks.training import Objective, Prepared
+from tasks.training import CHUNK, Objective, Prepared
 
 SPLIT = "dev"  # of a folder in BEIR's layout
 
@@ -141,6 +141,35 @@ def _left(before: Embedding) -> str:
     return ", ".join(filter(None, (prompts, cut, by)))
 
 
+def negatives(config: TaskConfig, folder: Path) -> str:
+    """Return why an update has fewer texts to find one among than `batch.total` says; "" if it has not.
+
+    Raise InputError if no sample of the records in `folder` has any.
+    """
+    samples, total, path = records.Dataset(folder, "train"), config.batch.total, datasets.sources(config.data)["train"]
+    own = len(config.data.text) > 2  # negatives of each sample
+    if total == 1 and not own:
+        raise UsageError("--batch.total 1: a text is found among those of the other samples of an update; raise it")
+    first, differ = samples.read(np.arange(1))["input_ids"], np.zeros(2, bool)
+    for begin in range(0, 0 if own else len(samples), CHUNK):
+        rows = samples.read(np.arange(begin, min(begin + CHUNK, len(samples))))["input_ids"]
+        differ |= np.any(rows != first, axis=(0, 2))
+        if differ.all():
+            break
+    if not own and not differ.all():
+        which = "second" if differ[0] else "first"
+        raise InputError(
+            f"{path}: all {len(samples):,} samples have the same {which} text, so there is no other to tell it from; "
+            "check the names of its columns"
+        )
+    if len(samples) >= total:
+        return ""
+    return (
+        f"{path}: {len(samples):,} samples, and an update has --batch.total {total}: it has some of them several "
+        "times, and a copy is nothing to tell a text from; lower it"
+    )
+
+
 def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communicator) -> Prepared[TaskConfig]:
     """Write the records of texts; as `training.fine_tune` has it."""
     start, data = config.init.source, config.data
@@ -154,6 +183,8 @@ def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communi
     ranked = development(data)
     stored = dataclasses.replace(data, dev=None)
     folder = on_rank_zero(lambda: features.build(stored, tokenizer, vocab, paths.workdir()), comm)
+    if data.loss == "contrastive" and (few := on_rank_zero(lambda: negatives(config, folder), comm)):
+        loop.tell(f"warning: {few}", comm)
     names = ranked.names if ranked else similarity.METRICS
     kind = Embedded(data, Labels(regression=True), names)
     assert data.pool, "it was chosen"

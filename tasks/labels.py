@@ -12,6 +12,8 @@ import numpy as np
 from bert.core.errors import InputError
 from tasks.examples import TextExample
 
+# Of numbers: the gradient of a squared error, and the square of its norm, are then finite in float32.
+LARGEST = 1e15
 MOST = 10_000  # classes; more are probably a column that is not the label
 # Characters between several names: also those of Chinese and Japanese, a comma without a space, and doccano's #.
 JOINED = re.compile("[|;\t\r\n\u3001\uff0c\uff1b]|,(?! )|(?<=\\w)#(?=\\w)")
@@ -37,8 +39,13 @@ class Labels:
         return 1 if self.regression else len(self.names)
 
     def numbers(self, examples: Sequence[TextExample]) -> np.ndarray:
-        """Return the labels [n]: indices of classes int64, or numbers float32. Raise InputError for an unknown one."""
+        """Return the labels [n]: indices of classes int64, or numbers float32.
+
+        Raise InputError for an unknown one, and for a number whose squared error float32 cannot hold.
+        """
         if self.regression:
+            for example in examples:
+                check_size(float(example.label or 0), example.id)
             return np.array([example.label for example in examples], np.float32)
         return np.array([self.index(str(example.label), example.id) for example in examples], np.int64)
 
@@ -58,6 +65,15 @@ class Labels:
     def named(self, values: np.ndarray) -> dict[str, float]:
         """Return values [C] by the names of the classes."""
         return dict(zip(self.names, values.tolist(), strict=True))
+
+
+def check_size(number: float, example: str) -> None:
+    """Raise InputError, naming the example's id, for a number that cannot be learned in float32."""
+    if abs(number) > LARGEST:
+        raise InputError(
+            f"example {example}: the number {number:g} is beyond {LARGEST:g}, too large to be learned in float32; "
+            "divide all numbers, or take their logarithm"
+        )
 
 
 def from_entries(settings: Mapping[str, Any]) -> Labels:

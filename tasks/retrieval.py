@@ -4,6 +4,10 @@
     queries.jsonl        {"_id": "q1", "text": "..."}
     qrels/SPLIT.tsv      query-id, corpus-id, score, with a header; above 0 is relevant
 
+Queries and documents count as in trec_eval: a judged document that the corpus lacks is never found; a query of which no
+judged document is relevant has the score 0; one that queries.jsonl lacks is left out; of documents with equal scores
+the one with the greater id stands first. The first three are told.
+
 A query can find the document of its own id, as in sentence-transformers; BEIR leaves that one out.
 
 The search is exact. Documents are encoded and compared in blocks, so only the embeddings of the queries and the nearest
@@ -11,7 +15,9 @@ documents of each are held in memory.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +33,7 @@ NEAREST = 100
 BLOCK = 4096  # documents that are encoded and compared at once
 NAMES = ("ndcg@10", "mrr@10", "map@100", *(f"accuracy@{k}" for k in AT))
 CORPUS = "corpus.jsonl"
+_Grades = dict[str, dict[str, float]]  # of the relevant documents of each query
 REMEDY = "give a folder with corpus.jsonl, queries.jsonl and qrels/, as BEIR has, or one of STS sets"
 
 
@@ -47,13 +54,27 @@ class Retrieval:
         self.folder = folder
         grades = _grades(folder / "qrels" / f"{split}.tsv")
         queries = {name: text for name, text in _texts(folder / "queries.jsonl") if name in grades}
-        if missing := [name for name in grades if name not in queries]:
-            raise InputError(f"{folder}: qrels/{split}.tsv has the query {missing[0]!r}, which queries.jsonl has not")
         chosen = dict(itertools.islice(queries.items(), limit or None))
         self.queries, self.grades = list(chosen.values()), [grades[name] for name in chosen]
         self.ids = [name for name, _ in _texts(folder / CORPUS)]
-        if missing := sorted({name for one in grades.values() for name in one} - {*self.ids}):
-            raise InputError(f"{folder}: qrels/{split}.tsv has the document {missing[0]!r}, which corpus.jsonl has not")
+        self._tell(f"qrels/{split}.tsv", grades, queries, chosen)
+
+    def _tell(self, qrels: str, grades: _Grades, queries: Collection[str], chosen: Collection[str]) -> None:
+        """Tell which queries and documents are not there. Raise InputError if none is: they are of another set."""
+        relevant = {name for of_query in self.grades for name in of_query}
+        no_query, no_document = [name for name in grades if name not in queries], sorted(relevant - {*self.ids})
+        for file, lost, named in (("queries.jsonl", no_query, grades), (CORPUS, no_document, relevant)):
+            if lost and len(lost) == len(named):
+                raise InputError(f"{self.folder}: {file} has none of the ids in {qrels}, such as {lost[0]!r}; {REMEDY}")
+        for names, what in (
+            (no_query, "queries that queries.jsonl lacks; they are left out"),
+            (no_document, f"relevant documents that {CORPUS} lacks; they count as not found"),
+            ([name for name in chosen if not grades[name]], "queries without a relevant document; they count 0"),
+        ):
+            if names:
+                print(
+                    f"note: {self.folder}: {qrels} has {len(names):,} {what}, the first {names[0]!r}", file=sys.stderr
+                )
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -71,8 +92,10 @@ class Retrieval:
 
         documents = (text for _, text in _texts(self.folder / CORPUS))
         blocks = iter(lambda: list(itertools.islice(documents, BLOCK)), [])
+        order = np.empty(len(self.ids), np.int64)  # of documents with equal scores
+        order[sorted(range(len(self.ids)), key=self.ids.__getitem__, reverse=True)] = np.arange(len(self.ids))
         queries, vectors = made(self.queries, QUERY), (made(block, DOCUMENT) for block in blocks)
-        _, found = nearest.in_blocks(vectors, queries, NEAREST, score)
+        _, found = nearest.in_blocks(vectors, queries, NEAREST, score, order)
         ranked = [[self.ids[place] for place in row] for row in found]
         return metrics.Scores.of_fractions(scores(ranked, self.grades), {})
 
@@ -80,7 +103,8 @@ class Retrieval:
 def scores(ranked: Sequence[Sequence[str]], grades: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the means over the queries of what BEIR and sentence-transformers report, as fractions.
 
-    ranked: the documents that each query found, the best first. grades: of its relevant documents, each above 0.
+    ranked: the documents that each query found, the best first. grades: of its relevant documents, each above 0; all
+    scores of a query without any are 0.
 
     accuracy@k: whether one of the first k documents is relevant. mrr@10: 1 / rank of the first relevant one, if it is
     among ten. ndcg@10: sum of grade / log2(rank + 1), divided by that of the best order (trec_eval; all grades count 1
@@ -91,6 +115,8 @@ def scores(ranked: Sequence[Sequence[str]], grades: Sequence[Mapping[str, float]
 
 
 def _of_query(found: Sequence[str], grades: Mapping[str, float]) -> dict[str, float]:
+    if not grades:
+        return dict.fromkeys(NAMES, 0.0)
     gains = np.array([grades.get(name, 0.0) for name in found[:NEAREST]])
     ranks, hits = np.arange(1, len(gains) + 1), gains > 0
     ideal = np.sort(np.array([*grades.values()]))[::-1][:10]
@@ -112,20 +138,24 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
         yield text.id, f"{text.title} {text.text}".strip()
 
 
-def _grades(path: Path) -> dict[str, dict[str, float]]:
-    """Return the grades of the relevant documents of each query that has any."""
+def _grades(path: Path) -> _Grades:
+    """Return the grades of the relevant documents of each query of which one is judged, relevant or not."""
     if not path.exists():
         there = ", ".join(sorted(one.stem for one in path.parent.glob("*.tsv"))) or "none"
         raise InputError(f"{path}: no such file (splits there: {there}); {REMEDY}")
-    grades: dict[str, dict[str, float]] = {}
+    grades: _Grades = {}
     columns = ("query-id", "corpus-id", "score")
     for line, row in tables.rows(path, columns):
         try:
             query, document, grade = (row or {})["query-id"], (row or {})["corpus-id"], float((row or {})["score"])
         except (KeyError, ValueError) as error:
             raise InputError(f"{path}: line {line}: not query-id, corpus-id and a number; {REMEDY}") from error
+        if not math.isfinite(grade):
+            raise InputError(f"{path}: line {line}: the grade {grade} is no number; {REMEDY}")
+        relevant = grades.setdefault(query, {})
+        relevant.pop(document, None)
         if grade > 0:
-            grades.setdefault(query, {})[document] = grade
-    if not grades:
+            relevant[document] = grade
+    if not any(grades.values()):
         raise InputError(f"{path}: no document is relevant for any query; {REMEDY}")
     return grades

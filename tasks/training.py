@@ -29,6 +29,7 @@ from tasks import datasets, features, inputs, labels, thresholds
 from tasks.config import TaskConfig
 from tasks.kind import Kind
 from tasks.model import entries, load, spaces_words, trained_labels
+from tasks.texts import OfTexts
 
 CHUNK = 4096  # records whose labels are read at once
 C = TypeVar("C", bound=FineTuneConfig)
@@ -42,6 +43,7 @@ class Objective:
         self.kind, self.module = kind, kind.model(config, seed, parts)
         self.objectives: tuple[str, ...] = (kind.objective,)
         self.counts_correct = kind.counts_correct
+        self.divisors: dict[str, float] = {}  # as Task has it
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the sum of the weights."""
@@ -93,6 +95,8 @@ class Prepared(Generic[C]):
     """entries of the run's config.json"""
     objective: type[Objective] = Objective
     """of the kind"""
+    weight: float | None = None
+    """mean weight of a sample in the loss, if all updates are divided by the same; None: each by that of its own"""
     predict: str = ""
     """module of the command that uses the run, for the last line; empty: predict, in the folder of the command"""
     then: tuple[str, ...] = ("--input", "FILE", "--output", "FILE")
@@ -135,6 +139,8 @@ def fine_tune(
     teacher = teacher_of(prepared, run, comm) if run.distill.teacher else None
     preflight.before_weights(run, comm, run.lora, teacher.config if teacher else None)
     task = prepared.objective(kind, model, run.run.seed, comm.parts)
+    if prepared.weight is not None:
+        task.divisors = {kind.objective: run.batch.total * prepared.weight}
     if run.lora.rank:
         task.module.encoder.adapt(run.lora, run.run.seed, run.init.frozen_layers)
     read = {} if tokenizer.spaced or kind.head != TAGS else {"spaced_words": False}
@@ -214,8 +220,27 @@ def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communi
         return thresholds.tune(load(run, threshold=DEFAULT), config.data.dev, config.batch.per_device)
 
     finish = tune if kind.head.several and dev is not None else None
-    development = scored(kind, dev, score)
-    return Prepared(config=config, kind=kind, data=data, development=development, entries=entries(kind), finish=finish)
+    in_windows = isinstance(kind, OfTexts) and kind.in_windows
+    return Prepared(
+        config=config,
+        kind=kind,
+        data=data,
+        development=scored(kind, dev, score),
+        entries=entries(kind),
+        weight=on_rank_zero(lambda: mean_weight(kind, data), comm) if in_windows else None,
+        finish=finish,
+    )
+
+
+def mean_weight(kind: Kind, data: records.Dataset) -> float:
+    """Return the mean weight of a record in the loss.
+
+    An update is divided by this times its number of records. So all windows of a text together weigh as any other text,
+    whatever updates they are in. Divided by its own weights, an update of windows of one text would be a full step.
+    """
+    indices = np.arange(len(data))
+    parts = (data.read(indices[begin : begin + CHUNK]) for begin in range(0, len(indices), CHUNK))
+    return sum(float(np.sum(kind.weights(part), dtype=np.float64)) for part in parts) / len(indices)
 
 
 def taught_labels(config: TaskConfig) -> tuple[str, ...]:

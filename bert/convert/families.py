@@ -316,11 +316,19 @@ RENAMED: dict[str, Family] = {row.form: row for row in reversed(_ROWS) if row.fo
 
 
 def of(config: ModelConfig, tokens: Kind, path: Path) -> Family:
-    """Return the family that has a model. Raise InputError, naming the file `path` and a setting, if none has it."""
+    """Return the family that has a model. Raise InputError, naming the file `path` and the cause, if none has it."""
     if config.hidden_act not in ACTIVATIONS.values():
         raise InputError(f"{path}: hidden_act {config.hidden_act} has no name in the other formats")
     rows = [row for row in _ROWS if tokens in row.tokenizers]
     nearest = min(rows, key=lambda row: (len(row.differences(config)), -len(row.fixed)))  # of several the narrowest
-    for key, value in nearest.differences(config):
-        raise InputError(f"{path}: {key} is {getattr(config, key)!r}; the other formats have only {value!r}")
-    return nearest
+    if not (wrong := nearest.differences(config)):
+        return nearest
+    needed = ", ".join(f"{key} {value!r}, not {getattr(config, key)!r}" for key, value in wrong)
+    reason = f"of the other formats {nearest.title} is nearest, which has {needed}"
+    if other := next((row for row in _ROWS if not row.differences(config)), None):
+        kinds = " or ".join(other.tokenizers)
+        reason = (
+            f"its tokenizer is one of {tokens}; {other.title}, which has its settings, has {kinds}, and "
+            f"{nearest.title}, which has {tokens}, has {needed}"
+        )
+    raise InputError(f"{path}: {reason}; python -m bert.export onnx writes it")

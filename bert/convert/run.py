@@ -117,9 +117,13 @@ def input_files(run: Path) -> list[Path]:
 def check_form(run: Path) -> None:
     """Raise InputError if no other format has a model of this architecture."""
     path = run / "bert_config.json"
-    config = ModelConfig.load(path)
+    check_model(ModelConfig.load(path), vocabulary.path_in(run), path)
+
+
+def check_model(config: ModelConfig, vocab: Path, path: Path) -> None:
+    """Do so for a model with a configuration, which `path` is to name, and a vocabulary."""
     if not config.causal:
-        families.of(config, tokenizer_kind.of(vocabulary.path_in(run)), path)
+        families.of(config, tokenizer_kind.of(vocab), path)
     for key, value in GPT2.items() if config.causal else ():
         if (ours := getattr(config, key)) != value:
             raise InputError(f"{path}: {key} is {ours!r}; the other formats have only {value!r}")

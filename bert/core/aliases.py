@@ -7,6 +7,7 @@ whose meaning differs is refused with a message that says what to give instead. 
 """
 
 import itertools
+import math
 import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -190,6 +191,36 @@ QUESTIONS: Names = {
 }
 OURS: Names = {"data.train": "data.train_file", "data.dev": "data.dev_file"}  # as tasks.train names the files
 
+# Values with which a name of those programs says what is done here anyway, or asks for nothing. `none` does so for all.
+OFF = ("false", "0", "no")
+NOTHING: Mapping[str, tuple[str, ...]] = {
+    **{name: OFF for names in (COMMON, FINE_TUNING) for name, ours in names.items() if isinstance(ours, Set)},
+    "max_steps": ("-1",),
+    "gradient_accumulation_steps": ("1",),
+    "num_accumulation_steps": ("1",),
+    "do_train": ("true",),
+    "do_eval": ("true",),
+    "do_predict": OFF,
+    "load_best_model_at_end": ("true",),
+    "eval_strategy": ("steps",),
+    "evaluation_strategy": ("steps",),
+    "save_strategy": ("steps",),
+    "resume_from_checkpoint": ("true", "false", "auto"),
+    "overwrite_output_dir": OFF,
+    "overwrite_cache": ("true", *OFF),
+    "pad_to_max_length": ("true", *OFF),
+    "preprocessing_num_workers": ("0",),
+    "dataloader_num_workers": ("0",),
+    "report_to": ("tensorboard", "[]", ""),
+    "horovod": OFF,
+    "use_horovod": OFF,
+    "local_rank": ("-1", "0"),
+    "num_gpus": ("1",),
+}
+SHARES = ("warmup_ratio", "warmup_proportion", "length.warmup")  # names of the share of updates with warm-up
+STEPS = ("warmup_steps", "num_warmup_steps")  # below 1 a share of the updates, as in transformers 5
+KEPT = dict.fromkeys(("model_name_or_path", *OURS), ("none",))  # values that say something
+
 # What a note adds for a flag whose name some of those programs use for something similar.
 ALSO: Names = {
     "optimizer.learning_rate": ", for any number of ranks",  # NVIDIA's for TensorFlow 2 multiplies it by their number
@@ -218,13 +249,18 @@ def translated(argv: Sequence[str], flags: Collection[str]) -> list[str]:
     """
     names, words = table(flags), list[str]()
     notes, refusals, typed = list[str](), list[str](), dict[str, str]()
-    skip = False
+    skip, given = False, {PHASE.sub("", word.removeprefix("--").partition("=")[0], count=1) for word in argv}
     for word, following in itertools.zip_longest(argv, argv[1:], fillvalue="--"):
         flag, assigned, value = word.partition("=")
         name = PHASE.sub("", flag.removeprefix("--"), count=1)
-        ours = names.get(name) if flag.startswith("--") else None
         if skip:
             skip = False
+            continue
+        of_name = value if assigned else "true" if following.startswith("--") else following
+        ours = by_value(name, of_name, names) if flag.startswith("--") else None
+        if ours is not None and changes_nothing(name, of_name, given):
+            skip = not assigned and not following.startswith("--")
+            notes.append(unchanged(flag, of_name))
             continue
         if isinstance(ours, Refused):
             refusals.append(f"{flag} {ours}")
@@ -243,6 +279,37 @@ def translated(argv: Sequence[str], flags: Collection[str]) -> list[str]:
         raise UsageError(". ".join(dict.fromkeys(refusals)))
     tell(notes)
     return words
+
+
+def changes_nothing(name: str, value: str, others: Collection[str]) -> bool:
+    """Return whether a name of another program has a value that asks for nothing, or for what is done here anyway.
+
+    others: names that are given too: beside a share of the updates for the warm-up, 0 of them is none.
+    """
+    if name in STEPS and _number(value) == 0:
+        return any(share in others for share in SHARES)
+    values = NOTHING.get(name, ())
+    return value.lower() in ({*values, "none"} - {*KEPT.get(name, ())}) or f"{_number(value):g}" in values
+
+
+def by_value(name: str, value: str, names: Names) -> str | None:
+    """Return what a name is, if it has this value; None: it is none of another program's."""
+    share = names.get(SHARES[0], "")
+    if name in STEPS and name in names and (0 < _number(value) < 1 or (_number(value) == 0 and share == SHARES[-1])):
+        return share
+    return names.get(name)
+
+
+def unchanged(given: str, value: str) -> str:
+    """Return the note about a name with a value that changes nothing."""
+    return f"{given} {value or '[]'} changes nothing here"
+
+
+def _number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return math.nan
 
 
 def switched(given: str, value: str, ours: Set) -> str:

@@ -154,40 +154,56 @@ def read(path: Path, flags: Collection[str]) -> File:
     if not isinstance(content, dict):
         raise UsageError(f"{path}: not a mapping; give one `flag: value` on each line")
     settings, recipe = _settings(content, path)
-    resolved = settings is not content
+    resolved = settings is content.get("config")
     values: dict[str, Value] = {}
-    notes = list[str]()
-    for name, given_value in _flat(settings, path):
-        key, value = _ours(path, name, given_value, flags, notes)
-        if key in values:
-            raise UsageError(f"{path}: {key} is given twice; leave one out")
-        if value == [] and resolved:
-            continue  # the default: a flag cannot give an empty list
-        if value in ("", []):
-            raise UsageError(f"{path}: {key}: has no value; give one, or leave it out")
+    notes, refusals, pairs = list[str](), list[str](), list(_flat(settings, path))
+    given = {aliases.PHASE.sub("", name) for name, _ in pairs}
+    for name, given_value in pairs:
+        try:
+            if (taken := _ours(path, name, given_value, flags, notes, given)) is None:
+                continue
+            key, value = taken
+            if key in values:
+                raise UsageError(f"{path}: {key} is given twice; leave one out")
+            if value == [] and resolved:
+                continue  # the default: a flag cannot give an empty list
+            if value in ("", []):
+                raise UsageError(f"{path}: {key}: has no value; give one, or leave it out")
+        except UsageError as error:
+            refusals.append(str(error).removeprefix(f"{path}: "))
+            continue
         values[key] = value
+    if refusals:
+        raise UsageError(f"{path}: {'. '.join(dict.fromkeys(refusals))}")
     aliases.tell(notes)
     ordered = sorted(values.items(), key=lambda item: bool(aliases.PHASE.match(item[0])))  # of all phases, then of one
     return File(path, recipe, dict(ordered), resolved)
 
 
-def _ours(path: Path, key: str, value: Value, flags: Collection[str], notes: list[str]) -> tuple[str, Value]:
+def _ours(
+    path: Path, key: str, value: Value, flags: Collection[str], notes: list[str], given: Collection[str]
+) -> tuple[str, Value] | None:
     """Return the name of a flag, with the phase that it is for, and its value, of a key that may be a name elsewhere.
 
-    notes: gets what to tell about the key. Raise UsageError if there is no such flag.
+    None: of that name, the value changes nothing. notes: gets what to tell about the key. given: all keys. Raise
+    UsageError if there is no such flag.
     """
     name, names = aliases.PHASE.sub("", key), aliases.table(flags)
     if name in flags:
         return key, value
-    if (ours := names.get(name)) is None:
+    text = value if isinstance(value, str) else " ".join(value)
+    if (ours := aliases.by_value(name, text, names)) is None:
         near = difflib.get_close_matches(name, flags, 2, 0.5)
         remedy = f"did you mean {' or '.join(near)}?" if near else "the keys are the flags that --help lists"
         raise UsageError(f"{path}: {key}: no such key; {remedy}")
+    if aliases.changes_nothing(name, text, given):
+        notes.append(aliases.unchanged(f"{path}: {key}", text))
+        return None
     if isinstance(ours, aliases.Refused):
         raise UsageError(f"{path}: {key} {ours}")
     target = key.removesuffix(name) + ours.partition("=")[0]
     if isinstance(ours, aliases.Set):
-        value = aliases.switched(f"{path}: {key}", value if isinstance(value, str) else " ".join(value), ours)
+        value = aliases.switched(f"{path}: {key}", text, ours)
     notes += aliases.note(f"{path}: {key}", target, name, ours)
     return target, value
 

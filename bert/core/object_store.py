@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from datetime import timedelta
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeVar
 
 from bert.core import files, manifest, object_urls
@@ -83,20 +83,34 @@ class Place:
         prefix = f"{self._key}/{below}" if below else self._key
         with self._explained():
             found = _obstore().list_with_delimiter(self._store, prefix)
-        return self._named(found["objects"]), [name.rsplit("/", 1)[-1] for name in found["common_prefixes"]]
+        folders = [name.rsplit("/", 1)[-1] for name in found["common_prefixes"]]
+        return self._named(found["objects"], {f"{below}/{name}".lstrip("/") for name in folders}), folders
 
-    def _named(self, found: Sequence[Mapping[str, Any]]) -> dict[str, Stored]:
+    def _named(self, found: Sequence[Mapping[str, Any]], folders: Collection[str] = ()) -> dict[str, Stored]:
+        """Return objects by their names. folders: those that are known beside those in these names."""
+        names = [each["path"].removeprefix(self._key).removeprefix("/") for each in found]
+        within = {*folders, *(str(folder) for name in names for folder in PurePosixPath(name).parents)}
         named: dict[str, Stored] = {}
-        for each in found:
-            name = each["path"].removeprefix(self._key).removeprefix("/")
-            if not name or (each["size"] == 0 and name.endswith("/")):  # what consoles make for an empty folder
-                continue
+        for name, each in zip(names, found, strict=True):
+            if not name or (each["size"] == 0 and (name in within or not self._is_there(name))):
+                continue  # what consoles and tools make for a folder: an object `sub/`, which obstore lists as `sub`
+            if name in within:
+                raise InputError(
+                    f"{self.url}/{name}: is an object, and others have names below it, which no folder can hold; "
+                    "rename that object"
+                )
             try:
                 manifest.check_name(name)
             except ValueError as error:
                 raise InputError(f"{self.url}: {error}; rename that object") from error
             named[name] = Stored(each["size"], each["e_tag"] or str(each["last_modified"]))
         return named
+
+    def _is_there(self, name: str) -> bool:
+        with self._explained(name), contextlib.suppress(FileNotFoundError):
+            _obstore().head(self._store, self._path(name))
+            return True
+        return False
 
     def one(self) -> Stored | None:
         """Return the object that has the name of the folder, if there is one."""
@@ -163,6 +177,8 @@ def _explanation(url: str, text: str, error: BaseException) -> InputError | Usag
     kinds = _obstore().exceptions
     if isinstance(error, FileNotFoundError | kinds.NotFoundError):
         return InputError(f"{url}: no such object; correct the name")
+    if isinstance(error, kinds.InvalidPathError):
+        return InputError(f"{url}: a name there is that of no file ({_short(first)}); rename that object")
     refused = isinstance(error, kinds.PermissionDeniedError | kinds.UnauthenticatedError | PermissionError)
     if refused or any(words in text for words in REFUSED):
         return UsageError(f"{url}: the store refuses the credentials, or there are none; give {CREDENTIALS[scheme]}")

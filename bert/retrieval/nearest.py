@@ -41,13 +41,17 @@ def top(
 
 
 def in_blocks(
-    blocks: Iterable[np.ndarray], queries: np.ndarray, count: int, score: Similarity = "dot"
+    blocks: Iterable[np.ndarray],
+    queries: np.ndarray,
+    count: int,
+    score: Similarity = "dot",
+    order: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the scores and rows of the `count` best vectors for each query, best first, both [q, k].
 
     blocks: the vectors, some rows at a time, float32 or float16. queries: [q, D] float32. score: what is compared; for
     the cosine all have length 1. k is the smaller one of `count` and n. Of vectors with equal scores the first ones are
-    taken.
+    taken, or those with the smallest `order` [n].
     """
     best = [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
     first = 0
@@ -58,8 +62,8 @@ def in_blocks(
             for number, row in enumerate(likeness, start=begin):
                 here = _candidates(row, count)
                 scores, rows = np.append(best[number][0], row[here]), np.append(best[number][1], here + first)
-                order = np.lexsort((rows, -scores))[:count]
-                best[number] = scores[order], rows[order]
+                chosen = np.lexsort((rows if order is None else order[rows], -scores))[:count]
+                best[number] = scores[chosen], rows[chosen]
         first += len(block)
     if not best:
         return np.zeros((0, min(count, first)), np.float32), np.zeros((0, min(count, first)), np.int64)

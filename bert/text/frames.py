@@ -11,7 +11,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 import google_crc32c
 import numpy as np
@@ -19,9 +19,16 @@ import numpy as np
 HEADER, FOOTER = 12, 4  # bytes before and after the payload
 BUFFER_BYTES = 1 << 20
 BATCH = 1024  # records
+LARGEST = 1 << 30  # bytes of a record that is read from a stream
 LOST = "wrong checksum of the length, and no index entry for the next record: the rest of the file is not read"
 
 Offsets = np.ndarray | Sequence[int]
+
+
+class Readable(Protocol):
+    """A stream of bytes."""
+
+    def read(self, size: int, /) -> bytes: ...
 
 
 class Frame(NamedTuple):
@@ -91,6 +98,26 @@ class RecordWriter:
     def count(self) -> int:
         """Number of records written so far."""
         return len(self.offsets) - 1
+
+
+def begins(content: bytes) -> bool:
+    """Return whether a file that begins so can be one of frames."""
+    return len(content) >= HEADER and content[:HEADER] == _head(int.from_bytes(content[:8], "little"))
+
+
+def first(stream: Readable) -> bytes | None:
+    """Return the payload of the first frame of a stream; None: it has none. Raise ValueError if it is damaged."""
+    head = stream.read(HEADER)
+    if not head:
+        return None
+    if not begins(head):
+        raise ValueError("wrong checksum of the length of its first record")
+    length = int.from_bytes(head[:8], "little")
+    frame = head + stream.read(min(length, LARGEST) + FOOTER)
+    payload = frame[HEADER:-FOOTER]
+    if len(payload) != length or encode(payload) != frame:
+        raise ValueError("its first record is cut, or has a wrong checksum")
+    return payload
 
 
 def batches(path: Path, index: Offsets = ()) -> Iterator[list[Frame]]:

@@ -410,7 +410,9 @@ class Trainer:
             outcome = "the update was skipped" if in_a_row else "the update was made"
         message = f"step {number}: {self._describe_fault(number, measures, spike)}; {outcome}"
         if max(in_a_row, self.rollbacks) >= run.max_skipped:
-            self._fail(message)
+            self._fail(f"{message}; run.max_skipped {run.max_skipped} is reached")
+        if number == run.steps and measures["skipped"] >= number:
+            self._fail(f"{message}, as were all others, so nothing was learned")
         if self.comm.rank == 0 and (spike or "loss_scale" not in measures):  # overflows are normal with a loss scale
             print(f"warning: {message}", file=sys.stderr)
         if back:
@@ -433,7 +435,7 @@ class Trainer:
         saved = checkpoint.steps(run.path)
         newest = self.comm.broadcast_object(str(saved[-1]) if saved else "no checkpoint")
         raise IntegrityError(
-            f"{message}; run.max_skipped {run.max_skipped} is reached; newest checkpoint: {newest}; start another run "
+            f"{message}; newest checkpoint: {newest}; start another run "
             f"with --init.checkpoint {run.path} and a lower --optimizer.learning_rate"
         )
 

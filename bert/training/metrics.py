@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from bert.core import files, journal
 from bert.core.progress import SCREEN, Progress
+from bert.text import frames
 
 SHOWN = {"loss", "learning_rate", "sequences_per_second", "f1", "exact_match", "matthews", "pearson", "spearman"}
 EARLIER = (
@@ -31,6 +33,7 @@ class Log:
             return
         self._path = run / journal.NAME
         self._remove_after(first)
+        self._remove_events(run / "events", first)
         events = run / "events"
         events.mkdir(parents=True, exist_ok=True)  # TensorFlow's own has 0755, whatever the umask allows
         self._events = tf.summary.create_file_writer(str(events))
@@ -44,6 +47,15 @@ class Log:
                 stream.writelines(line + b"\n" for line in on_scale)
             if lines != on_scale:
                 print(f"note: {self._path}: {EARLIER}", file=sys.stderr)
+
+    def _remove_events(self, folder: Path, step: int) -> None:
+        """Cut the files for TensorBoard before the first event of a later update; those of a file are in order."""
+        for path in sorted(folder.glob("events.out.tfevents.*")):
+            if path.is_symlink() or not path.is_file():
+                continue
+            later = (frame.offset for frame in frames.walk(path) if _step_of_event(frame.payload) > step)
+            if offset := next(later, 0):
+                os.truncate(path, offset)
 
     def write(self, step: int, split: str, values: dict[str, float], text: str | None = None) -> None:
         """Log the values of `split` ("train", "heldout" or "fed") after update `step`. text: shown instead of them."""
@@ -87,6 +99,13 @@ def _step_of(line: bytes) -> float:
         return float(files.parse_json(line)["step"])
     except (ValueError, KeyError, TypeError, OverflowError):
         return math.inf  # a line cut off when the process was killed
+
+
+def _step_of_event(payload: bytes) -> int:
+    try:
+        return int(tf.compat.v1.Event.FromString(payload).step)
+    except Exception:  # protobuf's DecodeError has no public module of its own
+        return 0  # damaged: as it was
 
 
 def _on_scale(line: bytes) -> bytes:

@@ -145,7 +145,9 @@ class Optimizer(tf.Module):
         self.applied = tf.Variable(0.0, name="applied", trainable=False) if config.name != "adam" else None
         self.ema = {name: self._make_slot("ema", name, w) for name, w in weights.items()} if config.ema else {}
         self.ema_total = tf.Variable(0.0, name="ema_total", trainable=False) if config.ema else None
-        self.clip_norm = min(1.0, config.clip_norm) if config.name == "nvlamb" else config.clip_norm
+        self.clip_norm: float | tf.Variable = config.clip_norm
+        if config.name == "nvlamb":
+            self.clip_norm = min(1.0, config.clip_norm)
 
     def _make_slot(self, kind: str, name: str, weight: tf.Variable) -> tf.Variable:
         return tf.Variable(tf.zeros_like(weight), name=f"{kind}/{name}", trainable=False)

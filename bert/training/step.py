@@ -70,6 +70,10 @@ class Step:
         self._terms = [place for place, name in enumerate(optimizer.weights) if divided and has_terms(name)]
         self._whole = WholeBatch(task, execution, comm, run.seed) if whole else None  # type: ignore[arg-type]
         self.apply = optimizer.updater(self.guard, buckets)
+        self._divisors: Mapping[str, float] = getattr(task, "divisors", {})
+        self._clip_norm, self._next_clip_norm = optimizer.clip_norm, tf.Variable(optimizer.clip_norm, trainable=False)
+        if self._divisors:
+            optimizer.clip_norm = self._next_clip_norm
         self.evaluated: Task = getattr(task, "plain", task)
         self._evaluation = Evaluation(self.evaluated, execution, comm)
         if hasattr(task, "predict"):
@@ -99,7 +103,7 @@ class Step:
         lap("communication")
         if self._whole:
             batches = self._whole.complete(batches, tf.constant(step, tf.int64), lap)
-        gradients, measures = self.gradients.sum(batches, weights, tf.constant(step, tf.int64), each)
+        gradients, measures = self.gradients.sum(batches, self._divided_by(weights), tf.constant(step, tf.int64), each)
         flags = {"stop": float(stop), "written": float(written), "seconds": seconds if self.comm.rank == 0 else 0.0}
         scalars = self._own(measures) | {name: tf.constant(value) for name, value in flags.items()}
         next(iter(scalars.values())).numpy()  # wait for what a GPU still computes
@@ -117,6 +121,17 @@ class Step:
         measured |= {name: float(totals[name]) for name in ("stop", "written")}
         lap("compute")
         return means(self.task, totals, weights) | measured
+
+    def _divided_by(self, weights: Sums) -> Sums:
+        """Return what the summed loss of each objective is divided by, if the samples of the update have these weights.
+
+        The norm at which gradients are clipped is in proportion: an update is clipped just if the gradient of the mean
+        over its own samples would be. Otherwise those whose samples weigh much would lose more than the others.
+        """
+        divisors = {name: tf.constant(value, tf.float32) for name, value in self._divisors.items()}
+        for name, value in divisors.items() if len(weights) == 1 else ():
+            self._next_clip_norm.assign(self._clip_norm * weights[name] / value)
+        return weights | divisors
 
     def _added_up(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the gradients, with the sums over the parts of the model of those of which each part has a term."""

@@ -27,6 +27,8 @@ class Task(Protocol):
     One with objectives whose measures are `Detection`s names them in `detections`.
     One with objectives whose measures are `Distance`s, which have no accuracy, names them in `distances`.
     One with a teacher has `plain`, the task without it, whose losses are those of evaluations.
+    One whose samples are parts of what counts once, as the windows of texts, has `divisors`: what the summed loss of
+    each update is divided by, the same number for all updates, instead of the weights of its own samples.
     """
 
     module: tf.Module

@@ -290,3 +290,42 @@ def test_what_training_does_not_use_of_an_import_is_named() -> None:
     before = Embedding(pool="cls", length=9, prompts={"query": "q: ", "x": ""}, dimensions=7, similarity="dot")
     assert embedding_training._left(before) == "prompt query, dimensions 7, similarity dot"
     assert embedding_training._left(Embedding(pool="cls", length=9)) == ""
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "message"),
+    [
+        (["the ant runs"] * 30, [], r"texts\.txt: all 30 samples have the same first text"),
+        (
+            ["ant", "bee"],
+            ["--data.text", "0", "--batch.total", "1"],
+            "--batch.total 1: a text is found among those of the other samples",
+        ),
+        (["ant\tthe", "bee\tthe"], ["--data.text", "a", "b"], "all 2 samples have the same second text"),
+        (["the\tant", "the\tbee"], ["--data.text", "a", "b"], "all 2 samples have the same first text"),
+    ],
+)
+def test_texts_that_no_other_is_told_from_are_refused(
+    rows: list[str], more: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of a text is none to find among others: the loss is then 0 (or log of the batch, where copies count)."""
+    monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
+    files(tmp_path)
+    name = "pairs.tsv" if "\t" in rows[0] else "texts.txt"
+    (tmp_path / name).write_text("\n".join(["a\tb", *rows] if "\t" in rows[0] else rows) + "\n")
+    with pytest.raises((InputError, UsageError), match=message):
+        train.main(command(tmp_path, "run", "--data.train", str(tmp_path / name), *(more or ["--data.text", "0"])))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_fewer_texts_than_an_update_has_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BERT_WORKDIR", str(tmp_path / "work"))
+    files(tmp_path)
+    (tmp_path / "few.txt").write_text("the ant\nthe bee\nred fig\n")
+    for total, is_told in (("4", True), ("3", False)):
+        flags = f"--data.train {tmp_path}/few.txt --data.text 0 --batch.total {total} --run.steps 1".split()
+        train.main(command(tmp_path, f"run{total}", *flags))
+        assert ("few.txt: 3 samples, and an update has --batch.total 4" in capfd.readouterr().err) == is_told

@@ -82,3 +82,13 @@ def test_damaged_names_are_refused(names: dict[str, object]) -> None:
 def test_a_number_stays_a_number() -> None:
     numbers = Labels(regression=True).numbers([TextExample(id="0", first="x", label=2.5)])
     assert numbers.dtype == np.float32 and numbers.tolist() == [2.5]
+
+
+@pytest.mark.parametrize("number", [1e39, -1e39, 1e200, 3e38, 1e20])
+def test_a_number_whose_squared_error_float32_cannot_hold_is_refused(number: float) -> None:
+    """The largest float32 is about 3.4e38 (IEEE 754), so the square of 1.9e19 and more is infinite."""
+    assert not np.isfinite(np.float32(number) ** 2)
+    examples = [TextExample(id="a", first="x", label=-1e15), TextExample(id="b", first="x", label=number)]
+    assert Labels(regression=True).numbers(examples[:1]).tolist() == [np.float32(-1e15)]
+    with pytest.raises(InputError, match=r"example b: the number .* is beyond 1e\+15, too large"):
+        Labels(regression=True).numbers(examples)

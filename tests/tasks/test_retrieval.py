@@ -77,8 +77,9 @@ def test_a_folder_of_beir_is_read(tmp_path: Path) -> None:
             "line 2: not query-id, corpus-id and",
         ),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td1\t0\n", "no document is relevant"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq9\td1\t1\n", "the query 'q9', which queries.jsonl has not"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td9\t1\n", "the document 'd9', which corpus.jsonl has not"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td1\tinf\n", "line 2: the grade inf is no number"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq9\td1\t1\n", "queries.jsonl has none of the ids in .*'q9'"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td9\t1\n", "corpus.jsonl has none of the ids in .*'d9'"),
         ("corpus.jsonl", '{"_id": "d1"}\n', "line 1: text is None, not a text"),
         ("corpus.jsonl", '{"_id": "d1", "text": 3}\n', "line 1: text is 3, not a text"),
         ("corpus.jsonl", '{"_id": "d1", "text": "a"}\n{"_id": "d1", "text": "b"}\n', "the id 'd1' is that of line 1"),
@@ -92,3 +93,43 @@ def test_a_damaged_folder_is_refused_by_name(file: str, content: str | None, mes
         (folder / file).write_text(content)
     with pytest.raises(InputError, match=message):
         Retrieval(folder, "test")
+
+
+QRELS = {
+    "a query of grade 0 alone": ("q1 d1 1, q2 d1 0, q2 d2 0", 50.0, "1 queries without a relevant document", "'q2'"),
+    "negative grades": ("q1 d1 1, q1 d2 -1, q2 d2 -2", 50.0, "1 queries without a relevant document", "'q2'"),
+    "a document that is not there": ("q1 d1 1, q1 gone 1", 61.3147, "1 relevant documents that corpus.jsonl", "'gone'"),
+    "a query with such documents alone": ("q1 d1 1, q2 gone 1", 50.0, "1 relevant documents", "'gone'"),
+    "a query that is not there": ("q1 d1 1, q9 d1 1", 100.0, "1 queries that queries.jsonl lacks", "'q9'"),
+    "a document judged twice": ("q1 d1 1, q1 d2 1, q1 d2 0", 100.0, "", ""),
+}
+
+
+@pytest.mark.parametrize("name", QRELS)
+def test_what_is_not_there_counts_as_in_trec_eval(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ndcg_cut.10 of pytrec_eval-terrier 0.5.11 for the same qrels, as a mean over the queries that it returns.
+
+    Of the query q1 the document d1 is nearer than d2, of q2 as well. BEIR keeps the last grade of a document.
+    """
+    qrels, expected, note, first = QRELS[name]
+    folder = a_folder(tmp_path / "beir")
+    lines = ["query-id\tcorpus-id\tscore", *("\t".join(line.split()) for line in qrels.split(","))]
+    (folder / "qrels/test.tsv").write_text("\n".join(lines) + "\n")
+    data = Retrieval(folder, "test")
+    told = capsys.readouterr().err
+    assert (note in told and first in told) if note else not told
+    found = data.scores(lambda texts: np.array([[1.0, 0.2 * ("Figs" in text)] for text in texts])).values
+    assert found["ndcg@10"] == pytest.approx(expected, abs=1e-3) and np.isfinite([*found.values()]).all()
+
+
+@pytest.mark.parametrize(("relevant", "rank"), [("d9", 1), ("d2", 2), ("d10", 3), ("d1", 4)])
+def test_of_equal_scores_the_greater_id_is_first(relevant: str, rank: int, tmp_path: Path) -> None:
+    """trec_eval sorts by score, then by descending id as bytes (form_res_rels.c; pytrec_eval-terrier 0.5.11)."""
+    folder = a_folder(tmp_path / "beir")
+    rows = [json.dumps({"_id": name, "text": name}) for name in ("d10", "d1", "d9", "d2")]
+    (folder / "corpus.jsonl").write_text("\n".join(rows) + "\n")
+    (folder / "qrels/test.tsv").write_text(f"query-id\tcorpus-id\tscore\nq1\t{relevant}\t1\n")
+    found = Retrieval(folder, "test").scores(lambda texts: np.ones((len(texts), 3))).values
+    assert found["mrr@10"] == pytest.approx(100 / rank)

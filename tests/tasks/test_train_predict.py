@@ -299,6 +299,7 @@ def test_frozen_layers_stay_those_of_the_checkpoint(folder: Path, tmp_path: Path
         ("multilabel", '{"text": "fig", "labels": null}\n', "no usable example; .* labels is None, not a list of the"),
         ("multilabel", '{"text": "fig", "labels": [1, 0]}\n', "labels has 0 and 1 only; .*--data.label_columns"),
         ("multilabel", '{"text": "fig", "labels": "0 1"}\n', "labels has 0 and 1 only; .*--data.label_columns"),
+        ("regress", "label\ttext\n1\tfig\n1e39\tplum\n", r"example 1: the number 1e\+39 is beyond"),
         ("regress", "label\ttext\nhigh\tfig\n", "no usable example; the first of 1 that are not: .* label is 'high'"),
         ("choose", '{"context": "a", "choices": ["b"], "label": 0}\n', "choices"),
         ("tag", "fig\tfruit\n\n", "fruit"),
@@ -312,6 +313,16 @@ def test_a_bad_training_set_is_one_line_and_leaves_no_run(
     with pytest.raises(InputError, match=reason):
         fine_tune(folder, recipe, tmp_path / "run", "--data.train", str(path))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_the_largest_numbers_that_are_taken_can_be_learned(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _write(tmp_path / "train.tsv", ["label\ttext", *(f"{number}\tfig" for number in (1e15, -1e15, 1e15))])
+    flags = ("--data.train", str(tmp_path / "train.tsv"), "--run.steps", "3")
+    run = fine_tune(folder, "regress", tmp_path / "run", *flags)
+    assert run.exists() and "skipped" not in capfd.readouterr().err
 
 
 def test_an_unknown_label_and_a_missing_file_are_one_line(folder: Path, tmp_path: Path) -> None:

@@ -15,12 +15,14 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
+from bert import pretrain, recipes
 from bert.convert import __main__ as convert
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.model.heads import Classifier
 from bert.pretraining import PretrainingModel
-from bert.text import byte_bpe
+from bert.text import byte_bpe, tokenizer_kind
+from bert.text.tokenizer_kind import Kind
 from bert.training import checkpoint
 from tests.bert.convert import test_families as families
 from tests.bert.convert import test_gpt2 as gpt2
@@ -264,7 +266,11 @@ EXPORTS: dict[str, tuple[str, Callable[[Path, Path], object], str]] = {
     "roberta": ("google", of_roberta, "RoBERTa has no form in Google's format"),
     "causal": ("google", lambda run, good: gpt2.a_run(run), "has no form in Google's format"),
     "two heads": ("huggingface", of(Two()), "transformers calls the heads classifier and tags the same"),
-    "segments": ("huggingface", of_two_segments, "type_vocab_size is 2; the other formats have only 1"),
+    "segments": (
+        "huggingface",
+        of_two_segments,
+        "of byte pairs; BERT, which has its settings, has word pieces .* type_vocab_size 1, not 2",
+    ),
 }
 
 
@@ -274,3 +280,56 @@ def test_an_export_is_refused_by_name(case: str, good: Path, tmp_path: Path) -> 
     form, write, message = EXPORTS[case]
     write(tmp_path / "run", good)
     refused(["export", form, str(tmp_path / "run")], message, tmp_path / "theirs")
+
+
+FORMS: dict[str, tuple[dict[str, Any], Kind, str]] = {
+    "no cause": ({}, "word pieces", ""),
+    "an activation that BERT has": ({"hidden_act": "relu"}, "byte pairs", "its tokenizer is one of byte pairs; BERT, "),
+    "BERT's norms": (
+        {},
+        "bracketed byte pairs",
+        "its tokenizer is one of bracketed byte pairs; BERT, which has its se",
+    ),
+    "Megatron's norms": ({"norm_placement": "pre"}, "unigram", "its tokenizer is one of unigram; MegatronBert, which"),
+    "blocks that none has": (
+        {"positions": "rotary"},
+        "word pieces",
+        "of the other formats BERT is nearest, which has positions 'learned', not 'rotary'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FORMS)
+def test_the_cause_of_a_refusal_is_named_and_told_before_training(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which tokenizers a class of transformers is distributed with: `slow_tokenizer_class` in tokenization_auto.py."""
+    changes, tokens, message = FORMS[case]
+    config = dataclasses.replace(SMALL, **changes)
+    files = {
+        "word pieces": ("vocab.txt", ""),
+        "byte pairs": ("tokenizer.json", "{}"),
+        "bracketed byte pairs": (
+            "tokenizer.json",
+            '{"model": {"type": "BPE"}, "added_tokens": [{"content": "[CLS]"}]}',
+        ),
+        "unigram": ("tokenizer.json", '{"model": {"type": "Unigram"}}'),
+    }
+    name, content = files[tokens]
+    (tmp_path / name).write_text(content)
+    assert tokenizer_kind.of(tmp_path / name) == tokens
+    phase = recipes.RECIPES["bert_tiny"].phases[0]
+    (placed,) = pretrain.placed(
+        [
+            dataclasses.replace(
+                phase,
+                config=dataclasses.replace(
+                    phase.config, data=dataclasses.replace(phase.config.data, train=tmp_path), model=config
+                ),
+            )
+        ],
+        "",
+    )
+    pretrain._tell_form(placed)
+    told = capsys.readouterr().err
+    assert (message in told and "bert.export onnx writes it" in told) if message else not told

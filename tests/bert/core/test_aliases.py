@@ -25,7 +25,7 @@ def test_every_name_is_a_flag_of_ours_or_says_what_to_give(kind: str) -> None:
     for name, ours in aliases.table(flags).items():
         if isinstance(ours, aliases.Refused):
             with pytest.raises(UsageError, match=f"--{name} "):
-                translated(kind, f"--{name}", "1")
+                translated(kind, f"--{name}", "7")
             continue
         words = translated(kind, f"--{name}") if isinstance(ours, aliases.Set) else translated(kind, f"--{name}", "1")
         given = words[0].removeprefix("--").partition("=")[0]
@@ -95,8 +95,45 @@ def test_two_names_of_one_flag_are_an_error_and_one_line(
 
 
 def test_all_names_that_are_refused_are_in_one_message() -> None:
-    with pytest.raises(UsageError, match=r"^--do_train is not .*leave it out\. --report_to is not .*leave it out$"):
-        translated("tasks", "--do_train", "--seed", "1", "--report_to", "none", "--do_train")
+    with pytest.raises(UsageError, match=r"^--do_predict is a .*leave it out\. --report_to is not .*leave it out$"):
+        translated("tasks", "--do_predict", "--seed", "1", "--report_to", "wandb", "--do_predict")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_that_change_nothing_are_taken_and_told(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The defaults of TrainingArguments (transformers 5.0, training_args.py), and what is done here anyway."""
+    given = """--fp16 False --bf16=false --no_cuda false --do_train --do_eval true --max_steps -1 --report_to none
+        --gradient_accumulation_steps 1 --local_rank=-1 --resume_from_checkpoint none --overwrite_output_dir false
+        --gradient_checkpointing False --use_horovod false --save_strategy steps"""
+    assert translated(kind, "--run.seed", "3", *given.split(), "--data.limit", "x") == [
+        "--run.seed",
+        "3",
+        "--data.limit",
+        "x",
+    ]
+    notes = capsys.readouterr().err.splitlines()
+    assert len(notes) == 14 and all(note.endswith(" changes nothing here") for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "theirs", "ours"),
+    [
+        ("tasks", "--warmup_steps 0.1", "--length.warmup 0.1"),
+        ("squad", "--warmup_steps=0.06", "--length.warmup=0.06"),
+        ("tasks", "--warmup_steps 100", "--optimizer.warmup_steps 100"),
+        ("tasks", "--warmup_steps 0", "--length.warmup 0"),
+        ("tasks", "--warmup_steps 0 --warmup_ratio 0.2", "--length.warmup 0.2"),
+        ("pretrain", "--warmup_steps 0", "--optimizer.warmup_steps 0"),
+        ("pretrain", "--warmup_steps 0.1", "--warmup_steps is a number of updates here: give --optimizer.warmup_steps"),
+    ],
+)
+def test_warmup_steps_below_1_are_a_share(kind: str, theirs: str, ours: str) -> None:
+    """`get_warmup_steps` of transformers 5.23: from 1 on a number, else the ceiling of it times all steps."""
+    if ours.startswith(theirs.split()[0]):
+        with pytest.raises(UsageError, match=ours):
+            translated(kind, *theirs.split())
+    else:
+        assert translated(kind, *theirs.split()) == ours.split()
 
 
 def test_the_table_of_the_page_is_that_of_the_code() -> None:
@@ -124,7 +161,7 @@ def test_the_table_of_the_page_is_that_of_the_code() -> None:
         ("pretrain", "--num_train_epochs 3", "--num_train_epochs is a number of updates here: give --run.steps"),
         ("pretrain", "--max_seq_length 128", "--max_seq_length belongs to the data"),
         ("tasks", "--do_lower_case", "--do_lower_case belongs to the vocabulary"),
-        ("tasks", "--fp16 false", "--fp16 false: only true is taken, for --precision.compute float16; leave it out"),
+        ("tasks", "--fp16 half", "--fp16 half: only true is taken, for --precision.compute float16; leave it out"),
         ("squad", "--init_checkpoint bert_model.ckpt", "bert.convert import google"),
     ],
 )

@@ -126,6 +126,18 @@ def test_a_miniature_is_recorded_with_its_recipe(tmp_path: Path) -> None:
     assert (phase.name, phase.config) == ("demo_phase1", config)
 
 
+def test_values_that_change_nothing_are_no_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Defaults of TrainingArguments of transformers, as people have them in a file."""
+    nothing = "fp16: false\nmax_steps: -1\ndo_train: true\nno_cuda: false\nreport_to: none\nlocal_rank: -1\n"
+    nothing += "gradient_accumulation_steps: 1\nresume_from_checkpoint: null\n"
+    flags = cli.flags_of(TaskConfig)
+    file = config_file.read(Path(write(tmp_path, f"{nothing}warmup_steps: 0.1\nrun.seed: 3")), flags)
+    assert file.values == {"length.warmup": "0.1", "run.seed": "3"}
+    notes = capsys.readouterr().err
+    assert notes.count("changes nothing here") == 8 and "warmup_steps is length.warmup here" in notes
+    assert config_file.read(Path(write(tmp_path, "report_to: []\nrun.seed: 3")), flags).values == {"run.seed": "3"}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -133,7 +145,12 @@ def test_a_miniature_is_recorded_with_its_recipe(tmp_path: Path) -> None:
         ("bacth.total: 4", "bacth.total: no such key; did you mean batch.total"),
         ("num_train_epochs: 3", "num_train_epochs is a number of updates here: give --run.steps"),
         ("max_steps: 3\nrun.steps: 3", "run.steps is given twice; leave one out"),
-        ("fp16: false", "fp16 false: only true is taken, for --precision.compute float16; leave it out"),
+        ("fp16: half", "fp16 half: only true is taken, for --precision.compute float16; leave it out"),
+        (
+            "optim: x\nfp16: half\nbacth: 1\nseed:",
+            r"yaml: optim is .*\. fp16 half: .*\. bacth: no .*\. run.seed: has no",
+        ),
+        ("warmup_steps: 0.1", "warmup_steps is a number of updates here: give --optimizer.warmup_steps, the share"),
         ("gradient_accumulation_steps: 4", "gradient_accumulation_steps is computed here: give --batch.total"),
         ("batch.total: 4x", "argument --batch.total: invalid int value: '4x'"),
         ("batch.total: 4.0", "argument --batch.total: invalid int value: '4.0'"),

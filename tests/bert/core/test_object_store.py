@@ -358,3 +358,37 @@ def test_nothing_is_asked_about_a_local_path(tmp_path: Path, monkeypatch: pytest
         object_store.fetch(tmp_path / "x")
         object_store.send(tmp_path / "x")
         object_store.check_output(tmp_path / "x", "text")
+
+
+OBJECTS: dict[str, tuple[dict[str, bytes], list[str] | str]] = {
+    "a folder's marker": ({"sub/": b"", "sub/x": b"1", "empty": b""}, ["empty", "sub/x"]),
+    "markers of nested folders": ({"sub/": b"", "sub/deep/": b"", "sub/deep/x": b"1"}, ["sub/deep/x"]),
+    "the marker of an empty folder": ({"sub/": b"", "x": b"1"}, ["x"]),
+    "nothing but a marker": ({"sub/": b""}, "nothing has this name"),
+    "an object with objects below it": (
+        {"sub": b"1", "sub/x": b"1"},
+        "/sub: is an object, and others have names below",
+    ),
+    "a name with two slashes": (
+        {"sub//x": b"1", "x": b"1"},
+        "sub//x.* contained empty path segment.*; rename that obj",
+    ),
+}
+
+
+@needs_server
+@pytest.mark.parametrize("case", OBJECTS)
+def test_what_names_of_objects_mean(case: str, host: Server) -> None:
+    """Keys are flat; consoles make an empty object `sub/` for a folder (Amazon S3 User Guide, "Organizing objects")."""
+    objects, expected = OBJECTS[case]
+    url = f"s3://{BUCKET}/names/{case.replace(' ', '-')}"
+    for name, content in objects.items():
+        host.ask("PUT", f"{url.partition(BUCKET)[2][1:]}/{name}", content)
+    path = object_urls.local(url)
+    if isinstance(expected, str):
+        with pytest.raises(InputError, match=expected):
+            object_store.fetch(path)
+        return
+    for _ in range(2):  # the second time there is nothing to do
+        object_store.fetch(path)
+    assert sorted(str(each.relative_to(path)) for each in path.rglob("*") if each.is_file()) == expected

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
 from bert.core import journal
 from bert.training import metrics
@@ -94,3 +96,24 @@ def test_a_resumed_run_of_an_earlier_version_has_all_its_scores_on_one_scale(
 def test_a_line_of_another_scale_is_damaged(tmp_path: Path) -> None:
     (tmp_path / journal.NAME).write_text('{"step": 1, "split": "train", "scale": 1, "mlm_accuracy": 0.5}\n')
     assert list(journal.lines(tmp_path / journal.NAME)) == [None]
+
+
+@pytest.mark.slow
+def test_tensorboard_has_each_update_once_after_a_kill_and_after_a_rollback(tmp_path: Path) -> None:
+    """TensorBoard's own reader gives one value for each update, and it is the last one that was made."""
+    first = 0
+    for made, kept in ((7, 4), (6, 5), (5, 0), (3, 3)):  # updates that were made, and those that the checkpoint has
+        log = metrics.Log(tmp_path, steps=9, first=first, active=True)
+        for step in range(first + 1, made + 1):
+            log.write(step, "train", {"loss": made + step / 100})
+            log.write(step, "heldout", {"accuracy": 10.0 * step})
+        first = kept
+    (cut,) = [path for path in (tmp_path / "events").iterdir() if path.stat().st_size > 1][-1:]
+    with open(cut, "ab") as stream:
+        stream.write(b"\x40\0\0")  # the begin of a record, as a killed process leaves one
+    metrics.Log(tmp_path, steps=9, first=3, active=True).write(4, "train", {"loss": 9.04})
+    reader = EventAccumulator(str(tmp_path / "events"), size_guidance={"tensors": 0}, purge_orphaned_data=False)
+    reader.Reload()
+    found = [(event.step, float(tf.make_ndarray(event.tensor_proto))) for event in reader.Tensors("train/loss")]
+    assert found == [(step, pytest.approx(value)) for step, value in ((1, 3.01), (2, 3.02), (3, 3.03), (4, 9.04))]
+    assert [event.step for event in reader.Tensors("heldout/accuracy")] == [1, 2, 3]

@@ -136,6 +136,15 @@ def test_a_loss_that_stays_high_ends_the_run(
 
 
 @pytest.mark.faults
+def test_a_run_in_which_no_update_is_made_ends_with_an_error(
+    samples: Samples, shallow_config: ModelConfig, tmp_path: Path
+) -> None:
+    always = poisoned(samples, np.inf, *range(1, STEPS + 1))
+    with pytest.raises(IntegrityError, match=rf"step {STEPS}: .* as were all others, so nothing was learned"):
+        trained(always, tmp_path / "run", shallow_config, max_skipped=STEPS + 1)
+
+
+@pytest.mark.faults
 def test_without_a_checkpoint_the_spike_is_skipped(
     samples: Samples, shallow_config: ModelConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
