@@ -47,7 +47,7 @@ class Head:
 
     def entries(self) -> dict[str, Any]:
         """Return the entries of `config.json`."""
-        named = {"id2label": by_number(self.labels)} if self.labels else {}
+        named: dict[str, Any] = {"id2label": by_number(self.labels)} if self.labels else {}
         named |= {"activation": self.activation} if self.activation else {}
         named |= {} if self.spaced else {"spaced_words": False}
         return {"head": self.kind, "regression": self.regression} | named

@@ -120,7 +120,11 @@ def test_what_is_not_there_counts_as_in_trec_eval(
     data = Retrieval(folder, "test")
     told = capsys.readouterr().err
     assert (note in told and first in told) if note else not told
-    found = data.scores(lambda texts: np.array([[1.0, 0.2 * ("Figs" in text)] for text in texts])).values
+
+    def encode(texts: Sequence[str], prompt: str | None = None) -> np.ndarray:
+        return np.array([[1.0, 0.2 * ("Figs" in text)] for text in texts])
+
+    found = data.scores(encode).values
     assert found["ndcg@10"] == pytest.approx(expected, abs=1e-3) and np.isfinite([*found.values()]).all()
 
 
@@ -131,5 +135,5 @@ def test_of_equal_scores_the_greater_id_is_first(relevant: str, rank: int, tmp_p
     rows = [json.dumps({"_id": name, "text": name}) for name in ("d10", "d1", "d9", "d2")]
     (folder / "corpus.jsonl").write_text("\n".join(rows) + "\n")
     (folder / "qrels/test.tsv").write_text(f"query-id\tcorpus-id\tscore\nq1\t{relevant}\t1\n")
-    found = Retrieval(folder, "test").scores(lambda texts: np.ones((len(texts), 3))).values
+    found = Retrieval(folder, "test").scores(lambda texts, prompt=None: np.ones((len(texts), 3))).values
     assert found["mrr@10"] == pytest.approx(100 / rank)
