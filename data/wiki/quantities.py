@@ -28,6 +28,7 @@ NUMBER = re.compile(r"[-+\u2212]?\d[\d,. \u00a0\u202f]*|[-+\u2212]?\.\d+")
 PLAIN = re.compile(r"[-+]?\d*\.?\d*(?:[eE][-+]?\d+)?")
 MIXED = re.compile(r"([-+\u2212]?)(?:(\d[\d,]*)\+)?(\d+)//?(\d+)")  # 1+3/4, and 3//4, whose line is flat
 SPAN = re.compile(r"(\d[\d,.]*) ?(-|\u2013|to|x|\u00d7) ?(\d[\d,.]*)")
+POWER = re.compile("[eE](?=[-+]?\\d)")
 BRACKETED = re.compile(r"(?:(?<=\d)|\A)\([\d.]+\)")  # an uncertainty of the last digits
 SUBUNITS = {
     "mi": "yd ft ch chain furlong fur",
@@ -162,7 +163,8 @@ def value(wiki: Wiki, arguments: Arguments) -> str:
     else:
         if len(errors) == 1 and BRACKETED.fullmatch(errors[0]):
             main += errors.pop()
-        shown = [_scientific(BRACKETED.sub("", main)) and main]
+        _scientific(BRACKETED.sub("", main))
+        shown = [POWER.sub("\u00d710^", main)]
         if len(values) > 3:
             raise Refused(main)
     power = arguments.get("e", "")
@@ -220,6 +222,11 @@ def quantity(wiki: Wiki, arguments: Arguments) -> str:
     while len(units) > 1 and (word := _range(units[0], ranges)) and _is_number(units[1]):
         text += word + formatted(units[1], wiki)
         units = units[2:]
+    named = [key for key in arguments if key in ranges and key not in ("\xb1", "+", "-")]  # 5|\xe0=10|km, as in French
+    if len(named) > 1:
+        raise Refused(named[1])
+    for key in named:
+        text += ranges[key] + formatted(arguments[key], wiki)
     codes: list[str] = []
     for one in filter(None, units):
         if re.fullmatch(r"[-+\u2212]?\d", one) and codes:
