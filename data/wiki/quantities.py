@@ -29,6 +29,7 @@ PLAIN = re.compile(r"[-+]?\d*\.?\d*(?:[eE][-+]?\d+)?")
 MIXED = re.compile(r"([-+\u2212]?)(?:(\d[\d,]*)\+)?(\d+)//?(\d+)")  # 1+3/4, and 3//4, whose line is flat
 SPAN = re.compile(r"(\d[\d,.]*) ?(-|\u2013|to|x|\u00d7) ?(\d[\d,.]*)")
 POWER = re.compile("[eE](?=[-+]?\\d)")
+FACTOR = re.compile(r"e(\d{1,2})(?=[^\d.])")
 BRACKETED = re.compile(r"(?:(?<=\d)|\A)\([\d.]+\)")  # an uncertainty of the last digits
 SUBUNITS = {
     "mi": "yd ft ch chain furlong fur",
@@ -132,7 +133,11 @@ def convert(wiki: Wiki, arguments: Arguments) -> str:
         at += 2
     if at >= len(values) or _is_number(values[at]) or values[at] in ranges:
         raise Refused(values[0])
-    shown += [" ", unit(values[at], wiki)]
+    code = values[at]
+    if factor := FACTOR.match(code):  # e6m3: 10^6 of them
+        shown.append(f"\u00d710^{factor[1]}")
+        code = code[factor.end() :]
+    shown += [" ", unit(code, wiki)]
     while at + 2 < len(values) and _is_number(values[at + 1]):  # of one alone, it is the digits to round to
         if values[at + 2] not in SUBUNITS.get(values[at], "").split():
             raise Refused(values[at + 2])

@@ -72,10 +72,11 @@ ELISION = re.compile(
     "(?:[^\\W\\d_]['\u2019]|(?:\\A|[\\s(])(?:[\u05d0-\u05ea]{1,2}|[\u0628\u0644\u0648\u0643\u0641]{1,2}))\\Z"
 )
 # Short for other words, before capitals: av. J.-C., ul. Nowa.
-ABBREVIATIONS = frozenset(
-    "abb abs abt av bd bp bzw c\u00eds dr gen hl inc in\u017c jr ltd mgr mr mrs ms nr op prof sen sr sv tel ul vgl vol vs"
-    " \u015bw \u0438\u043c \u0441\u0432 \u0443\u043b".split()
-)
+ABBREVIATIONS = {
+    *("abb", "abs", "abt", "av", "bd", "bp", "bzw", "dr", "gen", "hl", "inc", "jr"),
+    *("ltd", "mgr", "mr", "mrs", "ms", "nr", "op", "prof", "sen", "sr", "sv", "tel"),
+    *("ul", "vgl", "vol", "vs", "c\u00eds", "in\u017c", "\u015bw", "\u0438\u043c", "\u0441\u0432", "\u0443\u043b"),
+}
 PARTICLES = "\u306f\u304c\u3092\u306b\u3067\u3082"  # of Japanese: what is before them is a noun
 UNSPACED = re.compile(
     "[\u3001\u30fb\uff0c\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
