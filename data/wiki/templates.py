@@ -44,6 +44,7 @@ MAX_TABLE = 10_000_000  # bytes of a table of the user
 DIGITS = re.compile(r"\d+")
 LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*")
 MARKUP = re.compile("[<>{}_^\ufdef]|&[a-z]+;")
+RAISED = re.compile(r"\d<su[bp]>\Z")  # before a power or an index
 LENGTH = re.compile(r"\d[\d.,]*\s?(?:mm|cm|m|in|ft)")
 LANGUAGE = re.compile(r"[a-z]{2,12}(?:-[a-z]{2,8})*")
 TOKEN = re.compile(
@@ -114,6 +115,8 @@ def is_hole(before: str, after: str) -> bool:
         return True
     if last.isspace():
         return before.rstrip(QUOTES)[-1:] not in ENDS or start.islower()
+    if last + first == '""' or (last == ">" and RAISED.search(line)):
+        return True
     if last.isdecimal() or (last.isalnum() and first.isalnum()):  # a power, or a unit: a number is whole or absent
         return True
     if UNSPACED.match(last):
