@@ -46,6 +46,8 @@ REMNANTS = [
     (re.compile(r"codice_\d+"), "code"),
     (re.compile(r"\((?:[\s,;:.\]]++|\bor\b|\band\b)*+\)"), ""),  # parentheses that held only a template
     (re.compile(r"\([\s,;:\]]+"), "("),
+    (re.compile(r"\uff08[\s,;:.\u3000-\u3002\uff0c\uff1a\uff1b]*+\uff09"), ""),  # the same in Chinese and Japanese
+    (re.compile(r"\uff08[\s,;:\u3000-\u3002\uff0c\uff1a\uff1b]+"), "\uff08"),
     (re.compile(r"([,;])(?:[ \xa0]*[,;])+"), r"\1"),
     (re.compile(r"^[ \xa0]*[*:;\u2022]+", re.M), ""),  # list markers
 ]

@@ -17,6 +17,7 @@ _CODES = """
     roa-rup roa-tara ru rue rup rw sa sah sat sc scn sco sd se sg sgs sh shi shn shy si simple sk skr sl sm smn sn so
     sq sr srn ss st stq su sv sw szl szy ta tay tcy te tet tg th ti tk tl tly tn to tpi tr trv ts tt tum tw ty tyv udm
     ug uk ur uz ve vec vep vi vls vo vro wa war wo wuu xal xh xmf yi yo yue za zea zh zh-classical zh-min-nan zh-yue zu
+    ann bbc bdr bew btm dga dtp iba igl kge knc kus mos nup rki rsk syl tdd tig tok
     bho cz dk epo jp minnan nb tlh tokipona tp zh-cfr zh-cn zh-tw
 """
 PREFIXES = frozenset(_CODES.split())

@@ -28,6 +28,8 @@ NUMBER = re.compile(r"[-+\u2212]?\d[\d,. \u00a0\u202f]*|[-+\u2212]?\.\d+")
 PLAIN = re.compile(r"[-+]?\d*\.?\d*(?:[eE][-+]?\d+)?")
 MIXED = re.compile(r"([-+\u2212]?)(?:(\d[\d,]*)\+)?(\d+)//?(\d+)")  # 1+3/4, and 3//4, whose line is flat
 SPAN = re.compile(r"(\d[\d,.]*) ?(-|\u2013|to|x|\u00d7) ?(\d[\d,.]*)")
+POWER = re.compile("[eE](?=[-+]?\\d)")
+FACTOR = re.compile(r"e(\d{1,2})(?=[^\d.])")
 BRACKETED = re.compile(r"(?:(?<=\d)|\A)\([\d.]+\)")  # an uncertainty of the last digits
 SUBUNITS = {
     "mi": "yd ft ch chain furlong fur",
@@ -131,7 +133,11 @@ def convert(wiki: Wiki, arguments: Arguments) -> str:
         at += 2
     if at >= len(values) or _is_number(values[at]) or values[at] in ranges:
         raise Refused(values[0])
-    shown += [" ", unit(values[at], wiki)]
+    code = values[at]
+    if factor := FACTOR.match(code):  # e6m3: 10^6 of them
+        shown.append(f"\u00d710^{factor[1]}")
+        code = code[factor.end() :]
+    shown += [" ", unit(code, wiki)]
     while at + 2 < len(values) and _is_number(values[at + 1]):  # of one alone, it is the digits to round to
         if values[at + 2] not in SUBUNITS.get(values[at], "").split():
             raise Refused(values[at + 2])
@@ -162,7 +168,8 @@ def value(wiki: Wiki, arguments: Arguments) -> str:
     else:
         if len(errors) == 1 and BRACKETED.fullmatch(errors[0]):
             main += errors.pop()
-        shown = [_scientific(BRACKETED.sub("", main)) and main]
+        _scientific(BRACKETED.sub("", main))
+        shown = [POWER.sub("\u00d710^", main)]
         if len(values) > 3:
             raise Refused(main)
     power = arguments.get("e", "")
@@ -220,6 +227,11 @@ def quantity(wiki: Wiki, arguments: Arguments) -> str:
     while len(units) > 1 and (word := _range(units[0], ranges)) and _is_number(units[1]):
         text += word + formatted(units[1], wiki)
         units = units[2:]
+    named = [key for key in arguments if key in ranges and key not in ("\xb1", "+", "-")]  # 5|\xe0=10|km, as in French
+    if len(named) > 1:
+        raise Refused(named[1])
+    for key in named:
+        text += ranges[key] + formatted(arguments[key], wiki)
     codes: list[str] = []
     for one in filter(None, units):
         if re.fullmatch(r"[-+\u2212]?\d", one) and codes:

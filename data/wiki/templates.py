@@ -44,6 +44,8 @@ MAX_TABLE = 10_000_000  # bytes of a table of the user
 DIGITS = re.compile(r"\d+")
 LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*")
 MARKUP = re.compile("[<>{}_^\ufdef]|&[a-z]+;")
+RAISED = re.compile(r"\d<su[bp]>\Z")  # before a power or an index
+LENGTH = re.compile(r"\d[\d.,]*\s?(?:mm|cm|m|in|ft)")
 LANGUAGE = re.compile(r"[a-z]{2,12}(?:-[a-z]{2,8})*")
 TOKEN = re.compile(
     r"\\(?P<escape>.)|\{(?P<field>[^{}]*)\}|(?P<mark>[\[\]|])|(?P<note>~)|(?P<text>[^\\{}\[\]|~]+)", re.S
@@ -70,6 +72,12 @@ QUOTES = "\"')]\u2019\u201d\xbb\u203a\u300d\u300f\uff09"
 ELISION = re.compile(
     "(?:[^\\W\\d_]['\u2019]|(?:\\A|[\\s(])(?:[\u05d0-\u05ea]{1,2}|[\u0628\u0644\u0648\u0643\u0641]{1,2}))\\Z"
 )
+# Short for other words, before capitals: av. J.-C., ul. Nowa.
+ABBREVIATIONS = {
+    *("abb", "abs", "abt", "av", "bd", "bp", "bzw", "dr", "gen", "hl", "inc", "jr"),
+    *("ltd", "mgr", "mr", "mrs", "ms", "nr", "op", "prof", "sen", "sr", "sv", "tel"),
+    *("ul", "vgl", "vol", "vs", "c\u00eds", "in\u017c", "\u015bw", "\u0438\u043c", "\u0441\u0432", "\u0443\u043b"),
+}
 PARTICLES = "\u306f\u304c\u3092\u306b\u3067\u3082"  # of Japanese: what is before them is a noun
 UNSPACED = re.compile(
     "[\u3001\u30fb\uff0c\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
@@ -107,7 +115,9 @@ def is_hole(before: str, after: str) -> bool:
         return True
     if last.isspace():
         return before.rstrip(QUOTES)[-1:] not in ENDS or start.islower()
-    if last.isalnum() and first.isalnum():
+    if last + first == '""' or (last == ">" and RAISED.search(line)):
+        return True
+    if last.isdecimal() or (last.isalnum() and first.isalnum()):  # a power, or a unit: a number is whole or absent
         return True
     if UNSPACED.match(last):
         return True
@@ -152,6 +162,8 @@ def _is_abbreviation(word: str, following: str) -> bool:
         return len(word) < 3
     if word.upper() == word.lower():
         return len(word) < 2
+    if word in ABBREVIATIONS:
+        return True
     return len(word) < 2 or (len(word) < 4 and (word[0].isupper() or following == HOLE))
 
 
@@ -443,6 +455,13 @@ def _title(value: str, _: Wiki) -> str:
     return value
 
 
+def _length(value: str, _: Wiki) -> str:
+    """Require a number with a unit, such as 1435mm. Names of gauges stand for several."""
+    if not LENGTH.fullmatch(value):
+        raise Refused(value)
+    return value
+
+
 def _formula(value: str, _: Wiki) -> str:
     """Return a formula without marks above or below the line; "formula" for another, as for <math>."""
     return "formula" if MARKUP.search(value) else value
@@ -456,6 +475,7 @@ FILTERS: dict[str, Filter] = {
     "code": _code,
     "title": _title,
     "formula": _formula,
+    "length": _length,
     "two": lambda value, wiki: _whole(value, wiki).rjust(2, "0"),
     "quantity": quantities.number,  # refused if it is no number
     "number": quantities.formatted,

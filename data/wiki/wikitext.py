@@ -43,7 +43,8 @@ BRACES = re.compile(r"\{\{|\}\}")
 CUTS = re.compile(rf"^[ \t:]*\{{\|(?![^\n]*[.!?\u2026{TERMINAL}]$)|^[ \t]*\|\}}", re.M)
 ROWS = re.compile(r"[^\n]*(?:\n(?:[ \t]*[|!][^\n]*)?(?=\n|\Z))*")  # of a table without an end
 AFTER = re.compile(r"[^\n|]{0,60}")  # characters behind a template, within its line and within a parameter
-POWER = re.compile(r"(?<=\d)<sup>([-+\u2212]*\d+)</sup>")  # 10<sup>6</sup> would become 106
+# 10<sup>6</sup> would become 106, and 2<sup>n</sup> 2n; not the end of a word, as in 1<sup>er</sup>.
+POWER = re.compile(r"(?<=\d)<sup>([-+\u2212]*)(?:(\d+)|(?:'')?([kmnNx])(?:'')?)</sup>")
 QUOTES, WITH_BOLD = re.compile("''+"), re.compile("^.*'''.*$", re.M)
 ITALIC = re.compile(r"(?<!')''(?!')([^\n]*?[^\n'])''(?!')(?=([^\W_]|<su[bp]>)?)")
 MARKERS = re.compile(r"[*#;:]+")
@@ -131,7 +132,7 @@ def _text(text: str, namespaces: Collection[str], table: templates.Table, counts
     text = less("files and categories", "".join(_outside_files(text, namespaces)))
     text = LINK.sub(_linked, text)
     if "<" in text:
-        text = POWER.sub(r"^\1", text)
+        text = POWER.sub(r"^\1\2\3", text)
         text = POEM.sub(lambda poem: poem[1].replace("\n", "\n\n"), text)
         text = BLOCK.sub(_block, text)
     if "''" in text:

@@ -81,6 +81,11 @@ def test_remnants_of_markup_are_removed():
     assert wikipedia.clean("Ouse", f"{DIRTY}{STRAY}\n", headings=True) == f"{CLEAN}\n{STRAY}"
 
 
+def test_parentheses_of_chinese_and_japanese_that_held_only_a_template_are_removed():
+    text = "\u5854\uff08\uff0c \uff09\u9ad8\uff08\u3001\u65e5\u672c\uff09\u3002"
+    assert wikipedia.clean("A", text, headings=False) == "\u5854\u9ad8\uff08\u65e5\u672c\uff09\u3002"
+
+
 @pytest.mark.parametrize("headings", [True, False])
 def test_a_paragraph_may_begin_with_an_exclamation_mark(headings):
     """A row of names above a table begins with one, too."""

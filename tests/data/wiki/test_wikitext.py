@@ -40,6 +40,7 @@ def prepared(text: str, lists: wikitext.Lists = "prose") -> str:
         ("no breaks{{clarify|date=a}}in<ref>b</ref>it.{{x}}", "no breaks in it."),
         ("{{Infobox|a={{b}}\n}}a{{cite web|title=T}}b", "a b"),
         ("10<sup>6</sup> but x<sup>2</sup>", "10^6 but x<sup>2</sup>"),
+        ("2<sup>''n''</sup>, 10<sup>-k</sup>, 1<sup>er</sup>", "2^n, 10^-k, 1<sup>er</sup>"),
         ("l'''Altes'' and ''b'', '''c'''", "l'\u2063''Altes'' and ''b'', '''c'''"),
         ("dell'''A'' and '''c du'''", "dell'\u2063''A'' and '''c du'''"),
         ("''un''clear p''K''<sub>a</sub> ''of'' '''b'''s", "unclear pK<sub>a</sub> ''of'' '''b'''s"),
