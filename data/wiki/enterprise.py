@@ -212,4 +212,5 @@ class Reader(dump.Reader):
             base = f"<base>https://{host}/wiki/X</base>\n" if host else ""
             self.head, self._wiki = f"<mediawiki>\n<siteinfo>\n{base}</siteinfo>\n".encode(), wiki
         elif wiki != self._wiki:
-            raise InputError(f"{self.path}: articles of two wikis, {self._wiki} and {wiki}; give those of one")
+            wikis = " and ".join(str(one or "one that is_part_of does not name") for one in (self._wiki, wiki))
+            raise InputError(f"{self.path}: articles of two wikis, {wikis}; give those of one")
