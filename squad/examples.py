@@ -37,6 +37,7 @@ SHOWN, SHOWN_KEYS = 100, 20  # in an error message: characters of an id or a key
 LARGEST_ID = 2**63  # that of an integer of 64 bits
 REQUIRED, COLUMNS = {"id", "question", "context"}, {"id", "question", "context", "answers", "is_impossible"}
 PART = re.compile(r"(.*?)-?(\d{5})-of-(\d{5})(?:-[0-9a-f]+)?\.parquet")  # name of the set, number, count
+NUMBERED = re.compile(r"\d{4}\.parquet")  # as Hugging Face's branch refs/convert/parquet names the files of a set
 QUESTIONS, CHARACTERS = 1024, 2_000_000  # limits of a piece: questions, and characters in their passages
 
 
@@ -236,6 +237,10 @@ def _parts(path: Path) -> list[Path]:
     paths = sorted(each for each in path.glob("*.parquet") if not each.name.startswith("."))
     if not paths:
         raise InputError(f"{path}: a folder without a .parquet file; give a file of questions, or a folder of Parquet")
+    if all(NUMBERED.fullmatch(each.name) for each in paths):
+        if missing := [n for n, each in enumerate(paths) if int(each.stem) != n]:
+            raise InputError(f"{path}: {missing[0]:04d}.parquet is missing; give all files of the set")
+        return paths
     parts = [PART.fullmatch(each.name) for each in paths]
     sets = {part[1] if part else each.name for part, each in zip(parts, paths, strict=True)}
     if len(sets) > 1:
@@ -243,7 +248,8 @@ def _parts(path: Path) -> list[Path]:
             f"{path}: has several sets, such as {', '.join(sorted(sets)[:3])}; give the files of one alone"
         )
     if len(paths) != int(parts[0][3] if parts[0] else 1):
-        raise InputError(f"{path}: {len(paths)} files, but {paths[0].name} is one of {parts[0] and int(parts[0][3])}")
+        of = parts[0] and int(parts[0][3])
+        raise InputError(f"{path}: {len(paths)} files, but {paths[0].name} is one of {of}; give all files of the set")
     return paths
 
 

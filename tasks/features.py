@@ -192,7 +192,7 @@ def _of_sets(data: TaskData, data_set: KnownData, sources: dict[Split, Path], tr
     names, texts = _order(names, trained), sizes.total()
     print(f"labels of {train}: {_listed(names, counts)}; {sizes[0]:,} of {texts:,} texts have none", file=sys.stderr)
     _doubt(names, train)
-    if not data.label_columns and (joined := [name for name in names if labels.JOINED.search(name)]):
+    if not data.label_columns and (joined := labels.joined(names)):
         print(
             f"warning: {train}: is {joined[0]!r} one label? if not, name the separator by --data.separator",
             file=sys.stderr,

@@ -20,7 +20,8 @@ from typing import Any
 from tasks.examples import writable
 
 VALUES = {"0": 0, "1": 1, "-1": -1, "0.0": 0, "1.0": 1, "-1.0": -1, "false": 0, "true": 1}
-MARKS = re.compile(r"[\s,;|/()\[\]{}]+")  # between and around values of 0 and 1 in a text
+VALUES |= {"no": 0, "yes": 1, "n": 0, "y": 1}
+MARKS = re.compile(r"[\s,;:_|/()\[\]{}]+|(?<=[01])-(?=[01])")  # between and around values of 0 and 1 in a text
 PLACES = re.compile("[01]+")  # such as 0110
 ARRAY = re.compile(r"(?:[a-z]+\.)?(?:array|tensor)?\(?\[([^]]*)\](?:,.*)?\)?", re.DOTALL)  # of NumPy or PyTorch
 PYTHON = re.compile(r"""\(['"].*['"],?\)|\{.*\}""", re.DOTALL)  # a tuple or a set of names

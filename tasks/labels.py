@@ -17,6 +17,8 @@ LARGEST = 1e15
 MOST = 10_000  # classes; more are probably a column that is not the label
 # Characters between several names: also those of Chinese and Japanese, a comma without a space, and doccano's #.
 JOINED = re.compile("[|;\t\r\n\u3001\uff0c\uff1b]|,(?! )|(?<=\\w)#(?=\\w)")
+BETWEEN = re.compile(r"\s*[,/&+:]\s*|\s+(?:and\s+)?")  # between names where all parts of a name are names themselves
+UNSET = ("-1", "-100")  # what `datasets` has for no label, and what PyTorch's loss leaves out
 NO_LABEL = {"-", "?", "nan", "null", "<na>", "n/a"}  # SNLI where annotators do not agree; what pandas writes for none
 
 
@@ -118,9 +120,25 @@ def alike(names: Collection[str]) -> list[tuple[str, str]]:
 
 
 def doubtful(names: Collection[str]) -> list[str]:
-    """Return names that often mean that there is no label: a dash and the like, and -1 beside the numbers from 0."""
-    numbers = {str(number) for number in range(len(names) - 1)}
-    return [name for name in names if name.lower() in NO_LABEL or (name == "-1" and numbers == {*names} - {"-1"})]
+    """Return names that often mean that there is no label: a dash and the like, and -1 where no other is negative.
+
+    -1 and 1 alone are two classes.
+    """
+    unset = [name for name in names if name in UNSET]
+    if {*names} == {"-1", "1"} or sum(-math.inf < _number(name) < 0 for name in names) > len(unset):
+        unset = []
+    return [name for name in names if name.lower() in NO_LABEL or name in unset]
+
+
+def joined(names: Collection[str]) -> list[str]:
+    """Return names that are probably several: by a character between them, or as all parts are names themselves."""
+    known = {*names}
+
+    def is_of_names(name: str) -> bool:
+        parts = BETWEEN.split(name)
+        return len(parts) > 1 and known.issuperset(parts)
+
+    return [name for name in names if JOINED.search(name) or is_of_names(name)]
 
 
 def balanced(names: Iterable[str], counts: Counter[str]) -> tuple[float, ...]:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -106,6 +107,22 @@ def predictions(
         yield from fine_tuned.kind.predictions(chunk, arrays, reader.logits(arrays, len(chunk)))
 
 
+def with_told_ids(lines: Iterable[dict[str, Any]], path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the predictions for a file; at the end print a line if several have one id."""
+    from bert.retrieval.contents import Distinct
+
+    ids = Distinct()
+    for count, line in enumerate(lines, 1):
+        ids.note(str(line["id"]), count)
+        yield line
+    if repeated := ids.repeated():
+        print(
+            f"warning: {path}: examples {repeated[1]} and {repeated[0]} have the same id (the number of a row, from 0, "
+            "where it has none); predictions are in the order of the examples",
+            file=sys.stderr,
+        )
+
+
 def write(written_predictions: Iterable[dict[str, Any]], output: Path | None, submitted: Path | None, task: str) -> int:
     """Write predictions in the format of the output's suffix, and as a submission; return the number of examples."""
     from tasks import submission
@@ -185,6 +202,7 @@ def main(argv: list[str]) -> None:
                 of_task = own_layout(fine_tuned, of_task)
             examples = datasets.of(of_task).read(of_task, path, "test", Skipped(strict=True))
             lines = predictions(fine_tuned, reader, examples)
+            lines = with_told_ids(lines, path)
             if options.n_best:
                 lines = (best(prediction, options.n_best) for prediction in lines)
             with reader.counted("predict", "examples", datasets.count(of_task, path, "test")):

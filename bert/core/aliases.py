@@ -219,6 +219,7 @@ NOTHING: Mapping[str, tuple[str, ...]] = {
 }
 SHARES = ("warmup_ratio", "warmup_proportion", "length.warmup")  # names of the share of updates with warm-up
 STEPS = ("warmup_steps", "num_warmup_steps")  # below 1 a share of the updates, as in transformers 5
+EVERY = ("logging_steps", "save_steps", "eval_steps")  # below 1 a share of the updates, too
 KEPT = dict.fromkeys(("model_name_or_path", *OURS), ("none",))  # values that say something
 
 # What a note adds for a flag whose name some of those programs use for something similar.
@@ -297,6 +298,8 @@ def by_value(name: str, value: str, names: Names) -> str | None:
     share = names.get(SHARES[0], "")
     if name in STEPS and name in names and (0 < _number(value) < 1 or (_number(value) == 0 and share == SHARES[-1])):
         return share
+    if name in EVERY and name in names and 0 < _number(value) < 1:
+        return Refused(f"below 1 is a share of the updates in transformers: give --{names[name]}, a number of them")
     return names.get(name)
 
 

@@ -21,6 +21,8 @@ from bert.core.errors import UsageError
 
 LONGEST = {".json": 1 << 20, ".yaml": 1 << 16, ".yml": 1 << 16}  # characters of a file
 DEEPEST = 8  # levels of a file
+NO_KEY = ": no such key"
+MOST_GUESSED = 3  # unknown keys for which similar ones are named
 NULL = ("~", "null", "Null", "NULL")  # of YAML
 # Flags that have no effect beside another: a number of updates that is given is not derived.
 DERIVED = {"length.epochs": "run.steps", "length.warmup": "optimizer.warmup_steps"}
@@ -156,7 +158,7 @@ def read(path: Path, flags: Collection[str]) -> File:
     settings, recipe = _settings(content, path)
     resolved = settings is content.get("config")
     values: dict[str, Value] = {}
-    notes, refusals, pairs = list[str](), list[str](), list(_flat(settings, path))
+    notes, refusals, pairs = list[str](), dict[str, list[str]](), list(_flat(settings, path))
     given = {aliases.PHASE.sub("", name) for name, _ in pairs}
     for name, given_value in pairs:
         try:
@@ -170,14 +172,26 @@ def read(path: Path, flags: Collection[str]) -> File:
             if value in ("", []):
                 raise UsageError(f"{path}: {key}: has no value; give one, or leave it out")
         except UsageError as error:
-            refusals.append(str(error).removeprefix(f"{path}: "))
+            reason = str(error).removeprefix(f"{path}: ")
+            refusals.setdefault(reason.removeprefix(name), []).append(name if reason.startswith(name) else "")
             continue
         values[key] = value
     if refusals:
-        raise UsageError(f"{path}: {'. '.join(dict.fromkeys(refusals))}")
+        raise UsageError(f"{path}: {'. '.join(_listed(refusals))}")
     aliases.tell(notes)
     ordered = sorted(values.items(), key=lambda item: bool(aliases.PHASE.match(item[0])))  # of all phases, then of one
     return File(path, recipe, dict(ordered), resolved)
+
+
+def _listed(refusals: Mapping[str, list[str]]) -> Iterator[str]:
+    """Yield each reason once, behind the keys that it is for. Of many unknown keys only the names are given."""
+    unknown = [name for reason, names in refusals.items() if reason.startswith(NO_KEY) for name in names]
+    are_many = len(unknown) > MOST_GUESSED
+    for reason, names in refusals.items():
+        if not (are_many and reason.startswith(NO_KEY)):
+            yield f"{', '.join(dict.fromkeys(names))}{reason}"
+    if are_many:
+        yield f"{', '.join(unknown)}{NO_KEY}s; the keys are the flags that --help lists"
 
 
 def _ours(
@@ -195,7 +209,7 @@ def _ours(
     if (ours := aliases.by_value(name, text, names)) is None:
         near = difflib.get_close_matches(name, flags, 2, 0.5)
         remedy = f"did you mean {' or '.join(near)}?" if near else "the keys are the flags that --help lists"
-        raise UsageError(f"{path}: {key}: no such key; {remedy}")
+        raise UsageError(f"{path}: {key}{NO_KEY}; {remedy}")
     if aliases.changes_nothing(name, text, given):
         notes.append(aliases.unchanged(f"{path}: {key}", text))
         return None

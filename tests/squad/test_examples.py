@@ -195,6 +195,12 @@ def test_parquet_of_datasets_reads_like_the_tree_of_squad(tmp_path, form):
     parquet.write_table(pyarrow.Table.from_pylist(rows[2:]), tmp_path / "set/validation-00000-of-00001.parquet")
     with pytest.raises(InputError, match="has several sets, such as train, validation"):
         examples.read_dataset(tmp_path / "set")
+    (tmp_path / "converted").mkdir()  # names of the branch refs/convert/parquet (Hugging Face's dataset viewer)
+    parquet.write_table(pyarrow.Table.from_pylist(rows[2:]), tmp_path / "converted/0001.parquet")
+    with pytest.raises(InputError, match=r"0000\.parquet is missing; give all files"):
+        examples.read_dataset(tmp_path / "converted")
+    parquet.write_table(pyarrow.Table.from_pylist(rows[:2]), tmp_path / "converted/0000.parquet")
+    assert examples.read_dataset(tmp_path / "converted") == expected
 
 
 def test_a_parquet_file_that_is_no_set_of_questions_is_named(tmp_path, capsys):

@@ -39,10 +39,19 @@ def test_names_that_mean_no_label_are_told() -> None:
         (("-", "entailment", "neutral"), ["-"]),
         (("-1", "0", "1", "2"), ["-1"]),
         (("-1", "1"), []),
+        (("-1", "1", "2", "3"), ["-1"]),
+        (("-1", "no", "yes"), ["-1"]),
+        (("-100", "0", "1"), ["-100"]),  # ignore_index of torch.nn.CrossEntropyLoss
+        (("-2", "-1", "0", "1", "2"), []),
         (("NaN", "pos"), ["NaN"]),
         (("none", "favor"), []),  # a class of SemEval-2016's stances
     ):
         assert labels.doubtful(names) == doubted
+
+
+def test_a_name_whose_parts_are_all_names_is_told() -> None:
+    two = ["a b", "a/b", "a & b", "a+b", "a, b", "a and b", "__label__a __label__b"]  # the last: fastText
+    assert labels.joined(["a", "b", "c d", "a c", "rock and roll", "__label__a", "__label__b", *two]) == two
 
 
 @pytest.mark.parametrize("between", ["|", ";", "\t", "\n", "\u3001", ",", "#"])

@@ -15,7 +15,7 @@ import pytest
 from bert.core.errors import InputError, UsageError
 from bert.text.vocabulary import SPECIAL
 from bert.training import selection
-from tasks import evaluate, predict, scoring, train
+from tasks import evaluate, predict, scoring, tables, train
 from tasks.examples import Skipped
 from tasks.model import Reader, load
 from tests.training import checkpoints, same_bits, weights
@@ -178,6 +178,20 @@ def test_a_model_of_glue_predicts_a_table_of_ones_own_to_any_format(
     assert best == pytest.approx([row["n_best"][0]["probability"] for row in printed], abs=1e-6)
     with pytest.raises(UsageError, match="a model of sst2 reads one text"):
         predict.main([*given, "id", "--output", "-"])
+
+
+def test_equal_ids_of_predictions_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _write(
+        tmp_path / "gaps.jsonl", ['{"id": 1.0, "text": "a"}', '{"id": null, "text": "b"}', '{"id": 3.0, "text": "c"}']
+    )
+    skipped = Skipped()
+    lines = [
+        {"id": row.id}
+        for row in tables.read(tmp_path / "gaps.jsonl", ["text"], None, regression=False, skipped=skipped)
+    ]
+    assert [*predict.with_told_ids(lines, Path("gaps.jsonl"))] == lines == [{"id": "1"}, {"id": "1"}, {"id": "3"}]
+    assert "gaps.jsonl: examples 1 and 2 have the same id" in capsys.readouterr().err
+    assert [*predict.with_told_ids(lines[1:], Path("f"))] == lines[1:] and not capsys.readouterr().err
 
 
 def test_a_text_on_the_command_line_is_classified(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

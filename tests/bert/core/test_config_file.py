@@ -150,6 +150,12 @@ def test_values_that_change_nothing_are_no_settings(tmp_path: Path, capsys: pyte
             "optim: x\nfp16: half\nbacth: 1\nseed:",
             r"yaml: optim is .*\. fp16 half: .*\. bacth: no .*\. run.seed: has no",
         ),
+        (
+            "a: 1\nb: 2\nc: 3\ndo_train: 0\nd: 4",
+            r"yaml: do_train is not .* out\. a, b, c, d: no such keys; the keys are",
+        ),
+        ("do_train: 0\ndo_eval: 0", "yaml: do_train, do_eval is not needed: the command"),
+        ("save_steps: 0.1", "save_steps below 1 is a share of the updates in transformers: give --run.save_every, a"),
         ("warmup_steps: 0.1", "warmup_steps is a number of updates here: give --optimizer.warmup_steps, the share"),
         ("gradient_accumulation_steps: 4", "gradient_accumulation_steps is computed here: give --batch.total"),
         ("batch.total: 4x", "argument --batch.total: invalid int value: '4x'"),
