@@ -14,7 +14,7 @@ from data.wiki import references
 # Formulas are in MathML, whose prefix a record need not declare.
 WRAPPED = b'<record xmlns:mml="http://www.w3.org/1998/Math/MathML" xmlns:xlink="http://www.w3.org/1999/xlink">'
 NO_LABELS = ("", "UNLABELLED", "UNASSIGNED")
-POWER = re.compile(r"[-+\u2212\u2013]?\d+(?:[.,/\xb7]\d+)*")
+POWER = re.compile(r"[-+\u2212\u2013]?(?:\d+(?:[.,/\xb7]\d+)*|[kmnNx])")  # 1<sup>st</sup> is none
 DISPLAYED = ("DispFormula", "disp-formula")  # formulas on a line of their own
 FORMULAS = (*DISPLAYED, "inline-formula", "alternatives")
 SCRIPTS = {"sup": "^", "sub": "_"}

@@ -73,6 +73,7 @@ def test_a_formula_keeps_its_numbers_apart(formula: str, expected: str) -> None:
         ("3<math><mfrac><mn>1</mn><mn>2</mn></mfrac></math>4", "3 1/2 4"),
         ("10<math><msup><mrow/><mn>6</mn></msup></math> cells", "10^6 cells"),
         ("10<sup>6.5</sup> and log<sub>10</sub>5 and 5<sub>1</sub>", "10^6.5 and log10 5 and 5_1"),
+        ("2<sup>n</sup> cells of the 1<sup>st</sup> day", "2^n cells of the 1st day"),
         ("the 1<sup>st</sup> of 2 ml of H<sub>2</sub>O", "the 1st of 2 ml of H2O"),
         ("is<DispFormula><math><mi>x</mi></math></DispFormula>where", "is x where"),
         (
