@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -176,7 +177,7 @@ def test_words_that_differ_from_those_of_the_head_are_refused_and_the_encoder_is
 
 
 ST = "sentence_transformers.sentence_transformer.modules"
-OWN = {  # of a folder as add_adapter and save_pretrained of sentence-transformers 6.2 write it
+OWN: dict[str, Any] = {  # of a folder as add_adapter and save_pretrained of sentence-transformers 6.2 write it
     "modules.json": [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"},
         {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{ST}.pooling.Pooling"},
