@@ -142,6 +142,10 @@ def cross_encoder(
         )
     if not activation and (outputs != 1 or fields.get("problem_type") == SEVERAL):
         print(f"note: {folder}: its scores are logits there; here they are probabilities", file=sys.stderr)
+    if activation == "softmax":
+        print(
+            f"note: {folder}: its scores are probabilities; CrossEncoder gives the logits of an export", file=sys.stderr
+        )
     positions = config.max_position_embeddings
     return CrossEncoder(activation, outputs, longest(place, settings, path, positions) or positions)
 
