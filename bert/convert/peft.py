@@ -220,7 +220,9 @@ def _with_heads(
     absent = {name for name in names.SAME_NAME if name != kind}
     match = names.match(model.config, form, shapes, folder / WEIGHTS, (), absent, MERGE)
     head = architecture.head(match.heads, {}, names.class_count(form, shapes, absent), folder / CONFIG)
-    settings = run.import_settings(f"peft {folder.name}", match) | run.of_texts(model.settings)
+    settings = run.import_settings(f"peft {folder.name}", match)
+    is_same = (head and head.kind) == (model.head and model.head.kind)
+    settings |= run.of_texts(model.settings) if is_same else {}  # another task reads texts otherwise
     settings["imported"][CHANGED] = [w.ours for w in names.encoder(model.config) if w.name(form) in tensors]
     return dataclasses.replace(
         model,

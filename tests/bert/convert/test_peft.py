@@ -207,6 +207,11 @@ def test_an_adapter_of_embeddings_has_those_of_its_folder_or_of_its_base(own: bo
     expected = Embedding(pool="max", normalize=True, length=5, dimensions=4, similarity="dot", prompts={"query": "a "})
     run = Run.open(tmp_path / "run")
     assert embedding.of(run.settings, run.settings_path) == (expected if own else of_base)
+    if not own:  # an adapter of another task has nothing of it
+        made |= {"classifier.weight": np.ones((3, 20), np.float32), "classifier.bias": np.ones(3, np.float32)}
+        an_adapter(tmp_path / "of_classes", made)
+        convert("import", "peft", tmp_path / "of_classes", tmp_path / "classes", base=base)
+        assert embedding.KEY not in Run.open(tmp_path / "classes").settings
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
