@@ -166,14 +166,15 @@ def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
     match = names.Match([], [], [head for head in names.HEAD_NAMES if head not in heads], ignored)
     appended = len(choice.words) - extended.renamed
     adapted = {"words": options.words.name, "renamed": extended.renamed, "appended": appended}
+    before = labels.settings(options.run)
     model = run.Model(
         config=dataclasses.replace(config, vocab_size=len(values[EMBEDDING])),
         vocab=extended.tokens,
         rules=rules,
         match=match,
         values=values,
-        settings=run.import_settings(f"adapt {options.run.name}", match) | {"adapted": adapted},
-        head=labels.of(labels.settings(options.run), options.run / "config.json"),
+        settings=run.import_settings(f"adapt {options.run.name}", match) | {"adapted": adapted} | run.of_texts(before),
+        head=labels.of(before, options.run / "config.json"),
     )
     run.write_model(model, partial)
     unknown = sum(replaced == (vocabulary.index("[UNK]"),) for replaced in pieces)

@@ -138,7 +138,7 @@ def _shards(folder: Path) -> list[Path]:
         return [folder / h5.NAME]
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give a folder with {CONFIG} and {WEIGHTS}")
-    if not any(folder.glob("pytorch_model*.bin")):
+    if not (folder / "pytorch_model.bin").exists() and not any(folder.glob("pytorch_model-*.bin")):
         foreign.check(folder, "huggingface")
     if pickles := sorted(path.name for path in folder.glob("*.bin")):
         raise InputError(
@@ -331,7 +331,7 @@ def _of_scores(
     """Return how pairs are cut, for a run's config.json; say where nothing tells what a number is."""
     if head and head.regression and fields.get("problem_type") is None:
         print(f"note: {folder}: its output is taken as a number; CrossEncoder takes the sigmoid of it", file=sys.stderr)
-    return {"inputs": {"length": scored.length, "odd_to_longer": True}} if scored else {}
+    return scored.entries() if scored else {}
 
 
 def _embedding(folder: Path, rules: Rules, config: ModelConfig, alone: bool) -> dict[str, Any]:

@@ -18,7 +18,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from bert.convert import architecture, foreign, joined, names, run
+from bert import embedding
+from bert.convert import architecture, foreign, joined, names, run, sentence
 from bert.convert.families import Family
 from bert.convert.huggingface import DTYPES
 from bert.convert.names import Shape
@@ -27,7 +28,7 @@ from bert.convert.run import Model
 from bert.core import files
 from bert.core.errors import InputError, UsageError
 from bert.heads import ANSWER_SPAN, CLASSIFIER, KINDS, MULTILABEL, TAGS
-from bert.labels import Head
+from bert.labels import SIGMOID, Head
 from bert.model.low_rank import SCALE, A, B
 from bert.text import byte_bpe
 
@@ -67,6 +68,11 @@ def read_model(folder: Path, head_name: str, base: Path) -> Model:
     another model; UsageError if the base has no family with such adapters.
     """
     model, path, fields = run.read_model(base), folder / CONFIG, files.read_object(folder / CONFIG)
+    if (method := fields.get("peft_type")) != "LORA":
+        raise InputError(
+            f"{path}: peft_type is {method!a:.60}; supported: LORA. What changes weights alone (IA3, LoHa) can be "
+            "merged in peft (merge_and_unload, save_pretrained), prompts and prefixes cannot"
+        )
     family, form = _family(model, base), model.form
     tensors, added = _tensors(folder / WEIGHTS, family)
     kind = _kind(fields, model.head) if head_name == names.AUTO else head_name
@@ -102,7 +108,27 @@ def read_model(folder: Path, head_name: str, base: Path) -> Model:
             value = tensors.get(name, weight.write(form, model.values[weight.ours]))
             tensors[name] = value + np.float32(scale) * (b @ a if kernel else (b @ a).T)
     made = _with_heads(model, tensors, kind, folder, family, updates, kept)
-    return dataclasses.replace(made, head=_head(made, model, folder))
+    return _of_sentences(dataclasses.replace(made, head=_head(made, model, folder)), folder)
+
+
+def _of_sentences(model: Model, folder: Path) -> Model:
+    """Return the model with what a folder of sentence-transformers says; of another one with what the base says.
+
+    Raise InputError, naming the setting, for what is not supported.
+    """
+    if not (folder / sentence.MODULES).exists():
+        return model
+    head, settings = model.head, {key: value for key, value in model.settings.items() if key != embedding.KEY}
+    if head is None:
+        made = sentence.read(folder, model.rules.lower_case, model.config)
+        return dataclasses.replace(model, settings=settings | (made.entries() if made else {}))
+    several = head.kind == MULTILABEL.name
+    fields = {"num_labels": head.outputs} | ({"problem_type": sentence.SEVERAL} if several else {})
+    scored = sentence.cross_encoder(folder, fields, model.rules.lower_case, model.config)
+    if scored and scored.activation == SIGMOID and not (head.regression or several):
+        raise InputError(f"{folder}: its scores are the sigmoids of several outputs; give --head multilabel")
+    entries = scored.entries() if scored else {}
+    return dataclasses.replace(model, settings=settings | entries, head=scored.of(head) if scored else head)
 
 
 def _kind(fields: Mapping[str, Any], head: Head | None) -> str | None:
@@ -195,6 +221,8 @@ def _with_heads(
     match = names.match(model.config, form, shapes, folder / WEIGHTS, (), absent, MERGE)
     head = architecture.head(match.heads, {}, names.class_count(form, shapes, absent), folder / CONFIG)
     settings = run.import_settings(f"peft {folder.name}", match)
+    is_same = (head and head.kind) == (model.head and model.head.kind)
+    settings |= run.of_texts(model.settings) if is_same else {}  # another task reads texts otherwise
     settings["imported"][CHANGED] = [w.ours for w in names.encoder(model.config) if w.name(form) in tensors]
     return dataclasses.replace(
         model,
@@ -226,8 +254,8 @@ class _Settings:
         """
         self._fields, self._path, self._added = fields, path, added
         rank, alpha = fields.get("r"), fields.get("lora_alpha")
-        if fields.get("peft_type") != "LORA" or not _is_rank(rank) or not _is_alpha(alpha):
-            raise InputError(f"{path}: not the settings of LoRA (peft_type, r, lora_alpha)")
+        if not _is_rank(rank) or not _is_alpha(alpha):
+            raise InputError(f"{path}: not the settings of LoRA (r, lora_alpha)")
         if tied:  # merged by peft 0.21 they are one table, of another model: its head has still the table of the base
             raise InputError(
                 f"{path}: changes the word_embeddings, but not the table of the head of masked words, which is the "

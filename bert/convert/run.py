@@ -2,13 +2,13 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sized
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from bert import labels
+from bert import embedding, labels
 from bert.convert import architecture, families, names
 from bert.convert.families import Family
 from bert.convert.names import Form, Match
@@ -207,6 +207,11 @@ def _last_lines(path: Path, step: int) -> list[dict[str, Any]]:
 def import_settings(origin: str, match: Match) -> dict[str, Any]:
     """Return the `settings` of an imported model. Further training may initialise its missing heads randomly."""
     return {"imported": {"origin": origin, "ignored": match.ignored, "missing_heads": match.missing_heads}}
+
+
+def of_texts(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the `settings` of a run say of its texts: how they are cut, and how embeddings are made."""
+    return {key: settings[key] for key in (embedding.KEY, "inputs") if key in settings}
 
 
 def write_model(model: Model, folder: Path) -> None:

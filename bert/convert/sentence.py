@@ -97,6 +97,10 @@ class CrossEncoder(NamedTuple):
             return {**fields, "problem_type": "regression"}
         return {**fields, "problem_type": SEVERAL} if self.activation == SIGMOID else dict(fields)
 
+    def entries(self) -> dict[str, Any]:
+        """Return how pairs are cut, for a run's config.json."""
+        return {"inputs": {"length": self.length, "odd_to_longer": True}}
+
     def of(self, head: Head | None) -> Head | None:
         """Return the head with the activation of its number."""
         return dataclasses.replace(head, activation=self.activation) if head and head.regression else head
@@ -138,6 +142,10 @@ def cross_encoder(
         )
     if not activation and (outputs != 1 or fields.get("problem_type") == SEVERAL):
         print(f"note: {folder}: its scores are logits there; here they are probabilities", file=sys.stderr)
+    if activation == "softmax":
+        print(
+            f"note: {folder}: its scores are probabilities; CrossEncoder gives the logits of an export", file=sys.stderr
+        )
     positions = config.max_position_embeddings
     return CrossEncoder(activation, outputs, longest(place, settings, path, positions) or positions)
 
@@ -241,6 +249,12 @@ def longest(place: Path, settings: Mapping[str, Any], path: Path, positions: int
     tokenizer = files.read_object(place / TOKENIZER) if (place / TOKENIZER).exists() else {}
     if tokenizer.get("truncation_side", "right") != "right":
         raise InputError(f"{place / TOKENIZER}: truncation_side cuts off the beginning of long texts; {ALONE}")
+    if tokenizer.get("padding_side", "right") != "right":
+        print(
+            f"note: {place / TOKENIZER}: padding_side moves texts by the length of the longest one of their batch in "
+            "sentence-transformers; here each is read as it is alone",
+            file=sys.stderr,
+        )
     arguments = _arguments(settings, "processor_kwargs", path)
     for where, given, key in (
         (path, arguments, "model_max_length"),

@@ -96,11 +96,13 @@ def test_unused_entries_can_stay_and_a_head_for_words_is_not_needed(tmp_path, mo
 )
 def test_new_words_keep_every_head(tmp_path, monkeypatch, module, head):
     old = a_run(tmp_path / "run", CONFIG, module, PIECES)
-    (tmp_path / "run/config.json").write_text(json.dumps(head.entries()))
+    of_texts = {"inputs": {"length": 9, "odd_to_longer": True}, "embedding": {"pool": "cls", "normalize": True}}
+    (tmp_path / "run/config.json").write_text(json.dumps(head.entries() | of_texts))
     training.sign(tmp_path / "run")
     (tmp_path / "words.txt").write_text("hepatocyte\n")
     assert run_adapt(monkeypatch, *command(tmp_path)) == 0
     assert labels.read(tmp_path / "new") == head
+    assert labels.settings(tmp_path / "new").items() >= of_texts.items()
     new = weights(tmp_path / "new")
     assert new.keys() == old.keys() and new[f"{head.kind}/kernel"].tobytes() == old[f"{head.kind}/kernel"].tobytes()
 

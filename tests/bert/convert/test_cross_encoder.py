@@ -89,6 +89,7 @@ def test_the_activation_is_the_one_that_counts_there(
     printed = capsys.readouterr().err
     assert ("CrossEncoder takes the sigmoid" in printed) == (said is None and not own)
     assert ("here they are probabilities" in printed) == (said == {ACTIVATION: IDENTITY} and classes == 3)
+    assert ("CrossEncoder gives the logits of an export" in printed) == (said == {ACTIVATION: SOFTMAX})
 
 
 @pytest.mark.slow

@@ -2,15 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from bert import embedding
 from bert.convert.__main__ import convert
 from bert.core.config import LoraConfig
 from bert.core.errors import InputError, UsageError
 from bert.core.files import write_json
+from bert.embedding import Embedding
 from bert.labels import Head
 from bert.model.encoder import variables
 from bert.model.heads import TaskModel
@@ -72,7 +75,7 @@ def test_an_adapter_comes_back_with_its_bits_and_a_variant_of_lora_is_refused(tm
     refused({"bias": "all"}, "bias is 'all'")
     refused({"rank_pattern": {"(": 2}}, "not made of regular expressions")
     refused({"alpha_pattern": {"query": "much"}}, "alpha_pattern does not give modules a number")
-    refused({"peft_type": "IA3"}, "not the settings of LoRA")
+    refused({"peft_type": "IA3"}, "peft_type is 'IA3'; supported: LORA")
     refused({"r": 4}, r"are not \[4, 20\] and \[20, 4\] finite")
     # Of the first values of A only; and what peft 0.21 sets to false for a torch.nn.Linear.
     eva = {"init_lora_weights": "eva", "eva_config": {"rho": 2.0}, "fan_in_fan_out": True}
@@ -171,3 +174,78 @@ def test_words_that_differ_from_those_of_the_head_are_refused_and_the_encoder_is
     value = weights(base, 7)["embeddings/word"] + 6.0 if form else np.ones((31, 20))
     np.testing.assert_allclose(weights(tmp_path / "run")["embeddings/word"], value, rtol=1e-6)
     assert not any(name.startswith("masked_lm/") for name in weights(tmp_path / "run"))
+
+
+ST = "sentence_transformers.sentence_transformer.modules"
+OWN: dict[str, Any] = {  # of a folder as add_adapter and save_pretrained of sentence-transformers 6.2 write it
+    "modules.json": [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{ST}.pooling.Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Normalize", "type": f"{ST}.normalize.Normalize"},
+    ],
+    "1_Pooling/config.json": {"embedding_dimension": 20, "pooling_mode": "max", "include_prompt": True},
+    "tokenizer_config.json": {"model_max_length": 5},
+    "config_sentence_transformers.json": {"prompts": {"query": "a "}, "truncate_dim": 4, "similarity_fn_name": "dot"},
+}
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_an_adapter_of_embeddings_has_those_of_its_folder_or_of_its_base(own: bool, tmp_path: Path) -> None:
+    """peft's folder says nothing of the pooling, and SentenceTransformer's says all."""
+    base, random = tmp_path / "base", np.random.default_rng(2)
+    values = a_run(base, SMALL, TaskModel(SMALL, 0, CLASSES).encoder)
+    of_base = Embedding(pool="cls", normalize=True, length=7, dimensions=3, prompts={"query": "the "})
+    write_json(base / "config.json", of_base.entries())
+    checkpoint.save(base, 8, values, keep=1)
+    shapes = {f"{QUERY}.lora_A.weight": (2, 20), f"{QUERY}.lora_B.weight": (20, 2)}
+    made = {name.removeprefix("bert."): random.normal(0, 1, shape).astype(np.float32) for name, shape in shapes.items()}
+    an_adapter(tmp_path / "adapter", made, task_type="FEATURE_EXTRACTION")
+    for name, content in OWN.items() if own else ():
+        (tmp_path / "adapter" / name).parent.mkdir(exist_ok=True)
+        write_json(tmp_path / "adapter" / name, content)
+    convert("import", "peft", tmp_path / "adapter", tmp_path / "run", base=base)
+    expected = Embedding(pool="max", normalize=True, length=5, dimensions=4, similarity="dot", prompts={"query": "a "})
+    run = Run.open(tmp_path / "run")
+    assert embedding.of(run.settings, run.settings_path) == (expected if own else of_base)
+    if not own:  # an adapter of another task has nothing of it
+        made |= {"classifier.weight": np.ones((3, 20), np.float32), "classifier.bias": np.ones(3, np.float32)}
+        an_adapter(tmp_path / "of_classes", made)
+        convert("import", "peft", tmp_path / "of_classes", tmp_path / "classes", base=base)
+        assert embedding.KEY not in Run.open(tmp_path / "classes").settings
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_an_adapter_of_a_cross_encoder_has_its_activation_and_its_length(outputs: int, tmp_path: Path) -> None:
+    """The sigmoid of one output is a number, of several it is one of each label, as CrossEncoder.predict has it."""
+    base, head = tmp_path / "base", Head(kind="classifier", regression=True) if outputs == 1 else CLASSES
+    values = a_run(base, SMALL, TaskModel(SMALL, 0, head))
+    write_json(base / "config.json", head.entries())
+    checkpoint.save(base, 8, values, keep=1)
+    shapes = {f"{QUERY}.lora_A.weight": (2, 20), f"{QUERY}.lora_B.weight": (20, 2)}
+    an_adapter(tmp_path / "adapter", {name: np.ones(shape, np.float32) for name, shape in shapes.items()})
+    activation = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+    for name, content in {
+        "modules.json": OWN["modules.json"][:1],
+        "sentence_bert_config.json": {"transformer_task": "sequence-classification"},
+        "tokenizer_config.json": {"model_max_length": 6},
+        "config_sentence_transformers.json": activation,
+    }.items():
+        write_json(tmp_path / "adapter" / name, content)
+    if outputs > 1:
+        with pytest.raises(InputError, match="sigmoids of several outputs; give --head multilabel"):
+            convert("import", "peft", tmp_path / "adapter", tmp_path / "run", base=base)
+        return
+    convert("import", "peft", tmp_path / "adapter", tmp_path / "run", base=base)
+    run = Run.open(tmp_path / "run")
+    assert run.head == Head(kind="classifier", regression=True, activation="sigmoid")
+    assert run.settings["inputs"] == {"length": 6, "odd_to_longer": True}
+
+
+@pytest.mark.parametrize("method", ["PREFIX_TUNING", "IA3"])
+def test_another_method_than_lora_is_named(method: str, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    described(base, a_run(base, SMALL, TaskModel(SMALL, 0, TAGS)))
+    an_adapter(tmp_path / "adapter", {}, peft_type=method)
+    save_file({"prompt_embeddings": np.zeros((2, 2), np.float32)}, tmp_path / "adapter" / "adapter_model.safetensors")
+    with pytest.raises(InputError, match=f"peft_type is '{method}'; supported: LORA"):
+        convert("import", "peft", tmp_path / "adapter", tmp_path / "run", base=base)

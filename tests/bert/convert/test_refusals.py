@@ -39,7 +39,10 @@ FOREIGN = {  # files of folders that are not of transformers, as their programs 
         {"adapter_config.json": '{"peft_type": "LORA"}', "adapter_model.safetensors": ""},
         "import peft .* --base",
     ),
-    "AdapterHub": ({"adapter_config.json": '{"config": {}}', "pytorch_adapter.bin": ""}, "adapter of AdapterHub"),
+    "AdapterHub": (
+        {"adapter_config.json": '{"config": {}}', "pytorch_adapter.bin": "", "pytorch_model_head.bin": ""},
+        "adapter of AdapterHub",
+    ),
     "keras-hub": (
         {"config.json": '{"module": "keras_hub.src.models.bert.bert_backbone"}', "model.weights.h5": ""},
         "preset of keras-hub",

@@ -147,6 +147,15 @@ def test_the_length_is_that_of_sentence_transformers(
         assert read is not None and read.length == length
 
 
+def test_padding_on_the_left_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In sentence-transformers 6.2 it moves the positions of a text by what a longer one of its batch has more."""
+    a_folder(tmp_path, "mean", ["Pooling"])
+    for side in ("right", "left"):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"padding_side": side}))
+        sentence.read(tmp_path, True, SMALL)
+        assert ("padding_side moves texts" in capsys.readouterr().err) == (side == "left")
+
+
 @pytest.mark.parametrize(
     ("file", "changes", "message"),
     [
