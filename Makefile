@@ -111,7 +111,7 @@ lint: setup ## Check style, types, which package imports which, and shell script
 	$(RUN) ruff format --check .
 	$(RUN) mypy
 	$(RUN) lint-imports --no-cache
-	$(RUN) shellcheck --external-sources scripts/*.sh .ci/run
+	$(RUN) shellcheck --external-sources scripts/*.sh findings/*.sh .ci/run
 
 docs: setup ## Build the site of the pages, and check its links; open BERT_WORKDIR/site/index.html
 	$(RUN) scripts/extra_venv.sh docs env NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict \

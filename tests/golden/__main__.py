@@ -6,7 +6,8 @@ checkpoint to the bit, the losses, `config.json`, what is printed, help texts an
 exit code is then 1. Bits depend on the processor, so none are kept in the repository.
 """
 
-import argparse
+import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -14,10 +15,13 @@ import re
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
+from bert.core import cli
+from bert.core.errors import UsageError
 from tests.golden import cases, texts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,34 +40,54 @@ print(json.dumps({name: hashlib.sha256(reader.get_tensor(name).tobytes()).hexdig
 Results = dict[str, Any]
 
 
-def main(arguments: list[str]) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is compared."""
+
+    revision: cli.Positional[str]
+    """a commit, or the folder of a checkout"""
+    names: cli.Positional[tuple[str, ...]] = ()
+    """names of cases; none: all"""
+
+    def __post_init__(self) -> None:
+        if unknown := sorted({*self.names} - {*cases.DATA, *cases.TRAININGS, *texts.TEXTS}):
+            raise UsageError(f"no case {unknown[0]!r}; tests/golden/cases.py and texts.py have the names")
+
+
+def main(arguments: list[str]) -> None:
     """Run the cases with both checkouts and print what differs."""
-    parser = argparse.ArgumentParser(prog="python -m tests.golden", description=__doc__.partition("\n")[0])
-    parser.add_argument("revision", help="a commit, or the folder of a checkout")
-    parser.add_argument("names", nargs="*", help="cases; none: all")
-    given = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder:
-        before = Path(given.revision)
-        if not (before / "bert").is_dir():
-            before = Path(folder) / "checkout"
-            worktree = ["git", "-C", str(ROOT), "worktree"]
-            subprocess.run([*worktree, "add", "--quiet", "--detach", str(before), given.revision], check=True)
-        try:
-            with ThreadPoolExecutor(2) as pool:
-                checkouts = ((before.resolve(), f"{folder}/0"), (ROOT, f"{folder}/1"))
-                found = list(pool.map(lambda each: results(each[0], Path(each[1]), given.names), checkouts))
-        finally:
-            if before.parent == Path(folder):
-                subprocess.run([*worktree, "remove", "--force", str(before)], check=True)
+    options = cli.parse(Options, arguments, prog="python -m tests.golden", description=__doc__)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        checkout_of(options.revision, folder) as before,
+        ThreadPool(2) as pool,
+    ):
+        checkouts = ((before, Path(folder) / "0"), (ROOT, Path(folder) / "1"))
+        found = pool.starmap(results, [(*each, options.names) for each in checkouts])
     differences = differ(found[0], found[1])
     print("\n".join(differences) if differences else f"{len(found[0])} cases, no difference")
-    return 1 if differences else 0
+    if differences:
+        sys.exit(1)
 
 
-def results(checkout: Path, folder: Path, names: list[str]) -> Results:
+@contextlib.contextmanager
+def checkout_of(revision: str, folder: str) -> Iterator[Path]:
+    """Yield a folder that is a checkout, or a temporary worktree of a commit."""
+    if (Path(revision) / "bert").is_dir():
+        yield Path(revision).resolve()
+        return
+    path, worktree = Path(folder) / "checkout", ["git", "-C", str(ROOT), "worktree"]
+    added = subprocess.run([*worktree, "add", "--quiet", "--detach", str(path), revision], check=False)
+    if added.returncode:
+        raise UsageError(f"{revision}: neither a checkout nor a commit of this one")
+    try:
+        yield path
+    finally:
+        subprocess.run([*worktree, "remove", "--force", str(path)], check=True)
+
+
+def results(checkout: Path, folder: Path, names: Sequence[str]) -> Results:
     """Return the results of the cases, by their names, computed by a checkout in an empty folder."""
-    unknown = set(names) - {*cases.DATA, *cases.TRAININGS, *texts.TEXTS}
-    assert not unknown, f"no cases {unknown}"
     found: Results = {}
     trainings = [name for name in cases.TRAININGS if not names or name in names]
     if trainings or not names or set(names) & {*cases.DATA}:
@@ -143,4 +167,4 @@ def differ(before: Any, after: Any, place: str = "") -> list[str]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    cli.main(main)
