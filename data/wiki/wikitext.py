@@ -44,9 +44,9 @@ CUTS = re.compile(rf"^[ \t:]*\{{\|(?![^\n]*[.!?\u2026{TERMINAL}]$)|^[ \t]*\|\}}"
 ROWS = re.compile(r"[^\n]*(?:\n(?:[ \t]*[|!][^\n]*)?(?=\n|\Z))*")  # of a table without an end
 AFTER = re.compile(r"[^\n|]{0,60}")  # characters behind a template, within its line and within a parameter
 # 10<sup>6</sup> would become 106, and 2<sup>n</sup> 2n; not the end of a word, as in 1<sup>er</sup>.
-POWER = re.compile(r"(?<=\d)<sup>([-+\u2212]*)(?:(\d+)|(?:'')?([kmnNx])(?:'')?)</sup>")
-QUOTES, WITH_BOLD = re.compile("''+"), re.compile("^.*'''.*$", re.M)
-ITALIC = re.compile(r"(?<!')''(?!')([^\n]*?[^\n'])''(?!')(?=([^\W_]|<su[bp]>)?)")
+POWER = re.compile(r"<sup>(?<=\d<sup>)([-+\u2212]*)(?:(\d+)|(?:'')?([kmnNx])(?:'')?)</sup>")
+QUOTES = re.compile("''+")
+ITALIC = re.compile(r"''(?<!''')(?!')([^\n]*?[^\n'])''(?!')(?=([^\W_]|<su[bp]>)?)")
 MARKERS = re.compile(r"[*#;:]+")
 
 # An item of a list is prose if it ends as a sentence does and has some length.
@@ -136,7 +136,8 @@ def _text(text: str, namespaces: Collection[str], table: templates.Table, counts
         text = POEM.sub(lambda poem: poem[1].replace("\n", "\n\n"), text)
         text = BLOCK.sub(_block, text)
     if "''" in text:
-        text = WITH_BOLD.sub(_apostrophe, text)
+        if "'''" in text:
+            text = "\n".join(_with_apostrophe(line) if "'''" in line else line for line in text.split("\n"))
         text = ITALIC.sub(_italic, text)
     return literals.of_strays(text, namespaces, counts)
 
@@ -147,13 +148,12 @@ def _italic(italic: re.Match[str]) -> str:
     return italic[1] if within else italic[0]
 
 
-def _apostrophe(line: re.Match[str]) -> str:
+def _with_apostrophe(text: str) -> str:
     """Return a line in which the apostrophe of l'''Altes'' is one, and not part of a mark of bold text.
 
     As in MediaWiki: if marks of bold and of italic text are both odd in number, of the first three apostrophes behind a
     word of one letter, else behind another word, the first one is an apostrophe.
     """
-    text = line[0]
     marks = list(QUOTES.finditer(text))
     bold, italic = (sum(len(mark[0]) in sizes for mark in marks) for sizes in ((3, 5), (2, 5)))
     behind = [mark.start() for mark in marks if len(mark[0]) == 3 and text[: mark.start()][-1:].strip()]
