@@ -206,6 +206,8 @@ def _ours(
     if name in flags:
         return key, value
     text = value if isinstance(value, str) else " ".join(value)
+    if name.endswith("steps") and text.endswith(".0"):  # 100.0, since a share is possible there as well
+        value = text = text.removesuffix(".0")
     if (ours := aliases.by_value(name, text, names)) is None:
         near = difflib.get_close_matches(name, flags, 2, 0.5)
         remedy = f"did you mean {' or '.join(near)}?" if near else "the keys are the flags that --help lists"

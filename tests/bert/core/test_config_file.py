@@ -136,6 +136,9 @@ def test_values_that_change_nothing_are_no_settings(tmp_path: Path, capsys: pyte
     notes = capsys.readouterr().err
     assert notes.count("changes nothing here") == 8 and "warmup_steps is length.warmup here" in notes
     assert config_file.read(Path(write(tmp_path, "report_to: []\nrun.seed: 3")), flags).values == {"run.seed": "3"}
+    assert config_file.read(Path(write(tmp_path, "warmup_steps: 100.0")), flags).values == {
+        "optimizer.warmup_steps": "100"
+    }
 
 
 @pytest.mark.parametrize(
