@@ -56,8 +56,8 @@ def test_a_saved_graph_has_the_same_ids_and_offsets(
     texts: list[str], both: tuple[WordPieceTokenizer, tf.Module]
 ) -> None:
     tokenizer, graph = both
-    if tokenizer.rules.folds:  # the operation of tensorflow-text knows newer characters
-        texts = ["".join(one for one in text if not characters.is_newer(one)) for text in texts]
+    if tokenizer.rules.folds:  # its operations know newer characters, and those of 2.17 no punctuation of Unicode 13
+        texts = ["".join(one for one in text if not characters.is_newer(one) and one != "\u2e52") for text in texts]
     given = tf.constant([text.encode() for text in texts], tf.string)
     tokens, flat = graph.places(given), graph.ids(given)
     ids, splits, begin, end = tokenizer.encode_with_offsets(texts)
