@@ -27,7 +27,7 @@ from tests.golden import cases, texts
 ROOT = Path(__file__).resolve().parents[2]
 # What depends on the time, on the machine's load and on the checkout.
 TIMED = re.compile(r"\S*(?:_per_second\S*|_share|seconds)[=:]\S*|\b[\d.,]+ (?:s|ms|min)\b")
-PROGRESS = re.compile(r"^\S+: [\d,]+ of [\d,]+ .* left$")  # printed where work takes long
+PROGRESS = re.compile(r"^\S+: [\d,]+ of [\d,]+ \w+ in ")  # printed where work takes long
 TIMED_KEYS = re.compile(r"per_second|_share$|seconds|^time")
 VERSIONS = ("code", "versions", "directory")
 READ = """
