@@ -34,24 +34,8 @@ RAW_ENDS = {name: re.compile(rf"</{name}\s*>", re.I) for name in _RAW.split("|")
 TAGS = (
     # those of HTML that MediaWiki recognizes; b, i, p, q, s and u are below
     *("bdi", "del", "ins", "font", "big", "small", "sub", "sup", "h[1-6]", "cite", "code", "em", "strike", "strong"),
-    *(
-        "tt",
-        "var",
-        "div",
-        "center",
-        "blockquote",
-        "ol",
-        "ul",
-        "dl",
-        "table",
-        "caption",
-        "pre",
-        "ruby",
-        "rb",
-        "rp",
-        "rt",
-    ),
-    *("rtc", "span", "abbr", "dfn", "kbd", "samp", "data", "time", "mark", "br", "wbr", "hr", "li", "dt", "dd"),
+    *("tt", "var", "div", "center", "blockquote", "ol", "ul", "dl", "table", "caption", "pre", "ruby", "rb", "rp"),
+    *("rt", "rtc", "span", "abbr", "dfn", "kbd", "samp", "data", "time", "mark", "br", "wbr", "hr", "li", "dt", "dd"),
     *("meta", "link", "tr", "td", "th", "bdo"),
     # those of MediaWiki and of the extensions of Wikipedia; "section" also has a German and a Portuguese name
     *("nowiki", "noinclude", "includeonly", "onlyinclude", "translate", "tvar", "languages", "section", "abschnitt"),
