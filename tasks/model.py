@@ -173,8 +173,9 @@ def _kind(run: Run) -> ExampleKind:
     try:
         length = min(512, run.config.max_position_embeddings)
         usual = {"task": layout, "label": datasets.KNOWN[layout].label, "length": length}
-        read = described.get("inputs", {})  # of an import its length alone
-        data: TaskData = checked_json.take(TaskData, usual | read)
+        read = described.get("inputs", usual)
+        stated = usual | read if "imported" in described else read  # of an import it may be the length alone
+        data: TaskData = checked_json.take(TaskData, stated)
         names = head.labels
         if not heads.KINDS[head.kind].has_classes:
             names = tuple(str(number) for number in range(int(described.get("choices", CHOICES))))

@@ -17,7 +17,7 @@ from bert.text.vocabulary import SPECIAL
 from bert.training import selection
 from tasks import evaluate, predict, scoring, tables, train
 from tasks.examples import Skipped
-from tasks.model import Reader, load
+from tasks.model import Reader, _kind, load
 from tests.training import checkpoints, same_bits, weights
 
 ANIMALS = ["ant", "bee", "cat", "dog", "eel", "fox"]
@@ -198,6 +198,14 @@ def test_a_text_on_the_command_line_is_classified(folder: Path, capsys: pytest.C
     predict.main(["--model", str(classifier(folder)), "the plum is here"])
     line = json.loads(capsys.readouterr().out)
     assert line["label"] == "fruit" and math.isclose(sum(line["probabilities"].values()), 1)
+
+
+def test_a_run_whose_record_lacks_how_texts_are_read_is_refused(folder: Path) -> None:
+    run = load(classifier(folder)).run
+    read = {name: value for name, value in run.settings["inputs"].items() if name != "task"}
+    run.settings = run.settings | {"inputs": read}
+    with pytest.raises(InputError, match=r"config\.json: not the configuration of a tasks\.train run"):
+        _kind(run)
 
 
 @pytest.mark.slow
