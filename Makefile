@@ -125,7 +125,7 @@ audit: setup ## Look the locked packages up among published security advisories;
 
 clean: ## Remove caches; the work folder and the environment stay
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	@find bert data squad tasks serve scripts tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	@find bert data squad tasks serve extensions scripts tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 # Values are passed literally: make would expand a $ in one that is given on its command line. GOALS are the targets of
 # this call, GIVEN the variables on its command line. A stage refuses unknown names in GIVEN, and checks the settings of

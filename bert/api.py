@@ -27,9 +27,9 @@ from typing import Any, TypedDict, Unpack, get_args, overload
 
 import numpy as np
 
-from bert import fill_mask, generate, heads, hidden_states, recipes
+from bert import fill_mask, generate, hidden_states, recipes
 from bert.causal import trained
-from bert.core import cli, effects, library_log, object_urls
+from bert.core import cli, effects, library_log, object_urls, rows
 from bert.core.errors import UsageError
 from bert.embedding import QUERY, Pool
 from bert.engines import engine as engines
@@ -423,7 +423,7 @@ def load(
         return Causal(opened, settings, chosen)
     if opened.head is None:
         return Pretrained(opened, settings)
-    made: Model = heads.load(KINDS[opened.head.kind].python)(opened, settings)
+    made: Model = rows.load(KINDS[opened.head.kind].python)(opened, settings)
     return made
 
 
@@ -456,7 +456,7 @@ def train(name: str, config: Any) -> Path:
         given, config = config, recipe(name, config)
         effects.check(config, given)
         flagged = cli.flags_in(_words(given), "model")
-    run: Path = heads.load(f"{command}:run")(name, config, flagged)
+    run: Path = rows.load(f"{command}:run")(name, config, flagged)
     return run
 
 
@@ -464,7 +464,7 @@ def _chosen(name: str) -> tuple[str, Callable[[], Any]]:
     """Return the command that trains a recipe, and what makes its configuration."""
     found = {recipe.name: ("bert.pretrain", recipe.only_config) for recipe in recipes.RECIPES.values()}
     for command in dict.fromkeys(kind.command for kind in KINDS.values()):
-        found |= {own: (command, make) for own, make in heads.load(f"{command}:RECIPES").items()}
+        found |= {own: (command, make) for own, make in rows.load(f"{command}:RECIPES").items()}
     return found[cli.named([name], dict.fromkeys(found, ""), prog="bert", description=None)]
 
 

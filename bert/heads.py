@@ -3,9 +3,7 @@
 A new kind is a row here, one in tasks/datasets.py and one in serve/heads.py, each beside its files.
 """
 
-import importlib
 from dataclasses import dataclass
-from typing import Any
 
 MASKED_LM = "masked_lm"
 REPLACED_TOKEN, GENERATOR = "replaced_token", "generator"  # of ELECTRA's objective; the generator is a model of its own
@@ -59,12 +57,6 @@ class Kind:
     def has_classes(self) -> bool:
         """Whether its outputs are classes with names, or a number."""
         return self.outputs == 0
-
-
-def load(path: str) -> Any:
-    """Return what a "package.module:name" of the table names."""
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 _ROWS = (

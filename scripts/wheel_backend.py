@@ -38,8 +38,8 @@ __all__ = [  # the interface of PEP 517 and PEP 660
     "prepare_metadata_for_build_wheel",
 ]
 
-INNER = ("data", "serve", "squad", "tasks")  # the folders that are within `bert`
-# where strings name modules of any folder
+INNER = ("data", "extensions", "serve", "squad", "tasks")  # the folders that are within `bert`
+# where a string that names a module without a name in it, such as "tasks.train", is one of a table
 TABLES = (
     "bert/heads.py",
     "bert/commands.py",
@@ -48,6 +48,7 @@ TABLES = (
 BESIDE = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE")  # of the build itself
 COMMAND = re.compile(rf"(?<=python -m )(?={'|'.join(INNER)}\b)")
 NAMED = re.compile(rf"(?:{'|'.join(INNER)})(?:\.\w+)*(?::\w+)?")
+ALWAYS = re.compile(rf"(?:{'|'.join(INNER)})(?:\.\w+)*:\w+|extensions(?:\.\w+)+")  # names of rows, in any module
 
 
 def build_wheel(directory: str, settings: Any = None, metadata: str | None = None) -> str:
@@ -91,7 +92,7 @@ def write(root: Path, staged: Path) -> None:
 def renamed(text: str, is_table: bool = False) -> str:
     """Return the text of a module with the names that modules of the inner folders have in the wheel.
 
-    is_table: whether strings that name a module, such as "tasks.train" or "tasks.model:Reader", are such names.
+    is_table: whether strings that name a module, such as "tasks.train", are such names; "tasks.model:Reader" always is.
     """
     lines = text.encode().split(b"\n")  # columns of ast count bytes
     places: list[tuple[int, int]] = []  # before which `bert.` is written
@@ -101,7 +102,9 @@ def renamed(text: str, is_table: bool = False) -> str:
         elif isinstance(node, ast.Import):
             assert not any(_is_inner(alias.name) for alias in node.names), "`import tasks.x` binds the name `tasks`"
         elif (
-            is_table and isinstance(node, ast.Constant) and isinstance(node.value, str) and NAMED.fullmatch(node.value)
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and (NAMED if is_table else ALWAYS).fullmatch(node.value)
         ):
             places.append((node.lineno - 1, node.col_offset + 1))
     for row, column in sorted(places, reverse=True):

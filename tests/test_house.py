@@ -14,7 +14,7 @@ import pytest
 from scripts import pipeline_picture, terminal_picture
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("bert", "data", "squad", "tasks", "serve")
+PACKAGES = ("bert", "data", "squad", "tasks", "serve", "extensions")
 
 
 def listed(*flags: str) -> list[Path]:

@@ -18,7 +18,7 @@ from bert import commands
 from tests.serve import runs
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("bert", "data", "serve", "squad", "tasks")
+PACKAGES = ("bert", "data", "extensions", "serve", "squad", "tasks")
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 

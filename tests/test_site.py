@@ -72,7 +72,7 @@ def test_every_link_of_the_site_leads_somewhere_and_nothing_is_loaded_from_elsew
 @needs_mkdocs
 @pytest.mark.slow
 def test_a_page_with_broken_links_or_outside_the_navigation_fails_the_build(tmp_path: Path) -> None:
-    for name in ("docs", "scripts", "benchmarks", "bert", "data", "serve", "squad", "tasks"):
+    for name in ("docs", "scripts", "benchmarks", "bert", "data", "serve", "squad", "tasks", "extensions"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("mkdocs.yml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         shutil.copy(ROOT / name, tmp_path)

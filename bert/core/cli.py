@@ -44,7 +44,7 @@ EXHAUSTED = {
     errno.ENFILE: "raise the machine's limit on open files (fs.file-max)",
     errno.EAGAIN: "raise the limit on processes and threads (ulimit -u), or use fewer workers",
 }
-PACKAGES = ("bert", "data", "serve", "squad", "tasks")
+PACKAGES = ("bert", "data", "extensions", "serve", "squad", "tasks")
 ENVIRONMENT = "enter the environment (. .venv/bin/activate), or make it (make setup)"
 GPU_IS_FULL = "end other programs on the GPU (nvidia-smi shows them), or use smaller batches or a smaller model"
 

@@ -46,7 +46,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from bert import heads
-from bert.core import cli, ending, outputs, ranges
+from bert.core import cli, ending, outputs, ranges, rows
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import Range
 from bert.hardware.choices import Compute, Kind
@@ -131,7 +131,7 @@ def serving(trained: Trained) -> Reader:
     """Return the module whose signatures serve the model."""
     from bert.export.texts import Encoding
 
-    reader: Reader = heads.load(heads.KINDS[trained.head.kind].export)(trained) if trained.head else Encoding(trained)
+    reader: Reader = rows.load(heads.KINDS[trained.head.kind].export)(trained) if trained.head else Encoding(trained)
     return reader
 
 

@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from bert import heads
-from bert.core import files
+from bert.core import files, rows
 from bert.core.errors import InputError, UsageError
 from bert.core.progress import Progress
 from bert.engines import onnx_graph
@@ -137,7 +136,7 @@ def _by_change(exported: Exported, model: Any, rows: Sequence[Row]) -> list[str]
 
 def _scores(exported: Exported, path: Path, outputs: Outputs) -> dict[str, float]:
     assert exported.scored is not None, "checked before"
-    scores: dict[str, float] = heads.load(exported.scored.scores)(exported.run, path, outputs)
+    scores: dict[str, float] = rows.load(exported.scored.scores)(exported.run, path, outputs)
     return scores
 
 

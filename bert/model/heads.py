@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert import heads
+from bert.core import rows
 from bert.core.activations import ACTIVATIONS, POOLINGS
 from bert.core.config import ModelConfig
 from bert.labels import Head
@@ -251,7 +252,7 @@ class TaskHead(tf.Module):
         self.kind = heads.KINDS[head.kind]
         self.reads_first = self.kind.pooled and config.pooling == "cls"
         self.pooler = Pooler(config, seed) if self.kind.pooled or config.head_transform else None
-        self.output: Any = heads.load(self.kind.module)(config, seed, head.outputs)
+        self.output: Any = rows.load(self.kind.module)(config, seed, head.outputs)
 
     def __call__(self, hidden: tf.Tensor, mask: tf.Tensor, mode: Mode | None = None) -> Any:
         """Return the logits for the last hidden states [B, T, D] of the tokens of a mask [B, T].

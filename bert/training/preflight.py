@@ -347,7 +347,8 @@ def same_on_all_ranks(settings: dict[str, Any], data: Manifest, state: State, ru
 def code(root: Path = Path(__file__).parents[2]) -> str:
     """Return a hash of the Python files that train."""
     digest = hashlib.sha256()
-    for path in sorted(path for package in ("bert", "squad", "tasks") for path in (root / package).rglob("*.py")):
+    packages = ("bert", "squad", "tasks", "extensions")
+    for path in sorted(path for package in packages for path in (root / package).rglob("*.py")):
         digest.update(f"{path.relative_to(root)}\n{files.sha256(path)}\n".encode())
     return digest.hexdigest()[:12]
 

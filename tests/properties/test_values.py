@@ -20,7 +20,7 @@ from bert.core.errors import IntegrityError, UsageError
 from tests import training
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PACKAGES = ("bert", "squad", "tasks", "serve", "data", "benchmarks")
+PACKAGES = ("bert", "squad", "tasks", "serve", "data", "extensions", "benchmarks")
 
 NUMBERS = [
     *("0", "-1", "1", "7", "2147483648", "9223372036854775808", "18446744073709551616", "1" + 50 * "0", 6000 * "9"),
