@@ -13,7 +13,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from bert.core import cli
+from bert.core import cli, rows
 from bert.core.errors import UsageError
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -67,10 +67,13 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 MODULES: dict[str, str] = {module.removeprefix("bert."): module for group in GROUPS.values() for module in group}
 """the module of each command, by the command's name"""
+EXTENSIONS: dict[str, str] = {}
+"""where a command is that an extension has, by the module that forwards to it"""
 
 
 def about(module: str) -> str:
     """Return the first line of the docstring of a command's module, which is read, not imported."""
+    module = EXTENSIONS.get(module, module)
     spec = importlib.util.find_spec(module)
     if spec is not None and spec.submodule_search_locations:
         spec = importlib.util.find_spec(f"{module}.__main__")
@@ -101,6 +104,11 @@ def run(argv: list[str]) -> None:
         near = difflib.get_close_matches(name, MODULES, n=3)
         remedy = f"did you mean {' or '.join(near)}?" if near else "bert --help lists the commands"
         raise UsageError(f"bert: no command {name!r}; {remedy}" if name else f"bert: no command given; {remedy}")
+
+
+def forward(module: str) -> None:
+    """Run the command of an extension for the module that has its name, and end the process."""
+    cli.main(rows.load(f"{EXTENSIONS[module]}:main"))
 
 
 def main() -> None:

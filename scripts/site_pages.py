@@ -147,14 +147,14 @@ def _listing(folder: str) -> str:
 
 def _commands() -> str:
     """Return the page of all commands, in the groups of `bert --help`."""
-    nodes = ast.parse(_read(ROOT / "bert/commands.py")).body
-    groups = next(node for node in nodes if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "GROUPS")
-    assert groups.value
+    nodes = [node for node in ast.parse(_read(ROOT / "bert/commands.py")).body if isinstance(node, ast.AnnAssign)]
+    tables = {ast.unparse(node.target): node.value for node in nodes}
+    groups, extensions = (ast.literal_eval(tables[name] or "") for name in ("GROUPS", "EXTENSIONS"))
     lines = ["# Commands", "", "`--help` of each command lists its flags. `bert NAME` is `python -m MODULE`."]
-    for title, modules in ast.literal_eval(groups.value).items():
+    for title, modules in groups.items():
         lines += ["", f"## {title}"]
         for module in modules:
-            path = ROOT / module.replace(".", "/")
+            path = ROOT / extensions.get(module, module).replace(".", "/")
             text = ast.get_docstring(
                 ast.parse(_read(path / "__main__.py" if path.is_dir() else path.with_suffix(".py")))
             )
