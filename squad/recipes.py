@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from bert.core import cli
 from bert.core.config import BatchConfig, EpochConfig, OptimizerConfig, RunConfig
-from bert.recipes import AUTO, DEMO_MODEL, MINI, SIZES
+from bert.recipes import AUTO, SIZES
+from bert.small_recipes import DEMO_MODEL, MINI
 from squad.config import SquadConfig, Windowing
 
 RECIPES: dict[str, Callable[[], SquadConfig]] = {}  # by name

@@ -1,0 +1,1 @@
+"""Distillation: a model learns from a trained one, its teacher."""
