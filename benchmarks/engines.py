@@ -143,7 +143,7 @@ def of_onnx(folder: Path) -> Callable[[Rows], list[np.ndarray]]:
 
 def of_openvino(folder: Path, hint: str) -> Callable[[Rows], list[np.ndarray]]:
     """Return a function of rows that gives the logits of an OpenVINO export. hint: type of what is not 8 bits."""
-    from bert.engines.openvino import settings_for, shared_core
+    from extensions.openvino.encoder import settings_for, shared_core
 
     settings = settings_for("float32") | {"INFERENCE_PRECISION_HINT": hint}
     request = shared_core().compile_model(folder / "openvino_model.xml", "CPU", settings).create_infer_request()

@@ -25,4 +25,4 @@ tests=(tests/bert/hardware/test_devices.py tests/bert/training/test_{step,optimi
     tests/bert/test_pretrain.py)
 # Without Horovod there is nothing to compare with; the ranks that add up without it are tried.
 VENV=$venv exec $venv/bin/python -m pytest "${tests[@]}" -m "not (slow or parity or thorough or faults)" \
-    --deselect tests/bert/training/test_collectives.py::test_two_ranks_have_the_bits_of_horovod "$@"
+    --deselect tests/extensions/collectives/test_collectives.py::test_two_ranks_have_the_bits_of_horovod "$@"

@@ -17,6 +17,7 @@ fi
 tests=(tests/bert/hardware/test_devices.py tests/bert/training/test_{step,optimizer,checkpoint}.py
     tests/bert/model/test_{encoder,attention,heads,inference,cudnn,fused_ops}.py
     tests/bert/text/test_{records,sampler,tokenization,wordpiece}.py tests/bert/export
+    tests/extensions/openvino/test_openvino_files.py
     tests/squad/test_{export,features,answers}.py)
 exec scripts/extra_venv.sh tf217 .venv-tf217/bin/python -m pytest -n 2 --dist worksteal \
     -m "not (multiprocess or thorough or parity)" "${tests[@]}" "$@"

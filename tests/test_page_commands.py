@@ -223,7 +223,7 @@ PAGES = [
                     "python -m serve --model RUN --engine openvino_int8",
                     "python -m bert.export openvino RUN served_openvino8",
                 ),
-                "it needs nncf (tests/bert/export/test_openvino_files.py)",
+                "it needs nncf (tests/extensions/openvino/test_openvino_files.py)",
             ),
             "from optimum": "it needs optimum (tests/parity/test_optimum.py)",
             "from sentence_transformers": "it needs sentence-transformers (tests/parity/test_optimum.py)",

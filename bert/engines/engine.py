@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 
 import tensorflow as tf
 
-from bert.core import files, manifest
+from bert.core import files, manifest, rows
 from bert.core.activations import ACTIVATIONS
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
@@ -62,15 +62,22 @@ class Computes(Protocol):
         """
 
 
+OPENVINO: rows.Rows[Callable[..., Computes]] = rows.Rows(
+    {
+        "openvino": "extensions.openvino.encoder:OpenVINOEncoder",
+        "openvino_int8": "extensions.openvino.encoder:Int8Encoder",
+    }
+)
+"""the engines beside TensorFlow's, made of an encoder and a compute type; in 8 bits, of the file of an export too"""
+
+
 def make(encoder: Encoder, compute: Compute, engine: Engine, shared: bool = False) -> Computes:
     """Return what computes an encoder, which has its weights. shared: for several models. Raise as `choose` does."""
     if compute == "bfloat16":
         warn_of_emulation()
     if choose(engine, encoder.config, compute) == "tensorflow":
         return InferenceEncoder(encoder, tf.as_dtype(compute), shared)
-    from bert.engines.openvino import OpenVINOEncoder
-
-    return OpenVINOEncoder(encoder, compute)
+    return OPENVINO["openvino"](encoder, compute)
 
 
 def in_8_bits(encoder: Encoder, compute: Compute, folder: Path, weights: str) -> Computes:
@@ -88,9 +95,7 @@ def in_8_bits(encoder: Encoder, compute: Compute, folder: Path, weights: str) ->
     described, model = files.read_object(folder / "model.json"), folder / "openvino_model.xml"
     if described.get("compute") != INT8 or described.get("weights") != weights or not model.exists():
         raise InputError(f"{folder}: not the 8 bits of the checkpoint that is used; remove it and {remedy}")
-    from bert.engines.openvino import Int8Encoder
-
-    return Int8Encoder(encoder, compute, model)
+    return OPENVINO["openvino_int8"](encoder, compute, model)
 
 
 def choose(engine: Engine, config: ModelConfig, compute: Compute) -> Literal["tensorflow", "openvino"]:

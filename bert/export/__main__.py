@@ -57,6 +57,11 @@ if TYPE_CHECKING:
     from bert.export.trained import Trained
 
 STAGE = "bert.export"
+OPENVINO = (
+    "extensions.openvino.openvino_files:write",
+    "extensions.openvino.quantizing:check",
+    "extensions.openvino.quantizing:narrowed",
+)
 OPSET = 20  # with an operation for GELU
 MAX_LOSS = 0.5  # points of a score
 
@@ -173,25 +178,27 @@ def export_onnx(options: Options) -> Path:
 def export_openvino(options: Options) -> Path:
     """Write the files of OpenVINO and return their folder.
 
-    Raise as `onnx_files.load`, `openvino_files.write`, `quantizing.check` and `quantizing.narrowed` do, InputError if a
+    Raise as `onnx_files.load` and what `OPENVINO` names do, InputError if a
     package is missing, and UsageError if the folder exists and is something else.
     """
     try:
-        from bert.export import onnx_files, openvino_files, quantizing
+        from bert.export import onnx_files
+
+        write, check, narrow = (rows.load(row) for row in OPENVINO)
     except ModuleNotFoundError as error:
         raise InputError(f"{error.name} is not installed; run: make setup") from error
     exported = onnx_files.load(options.run, "float32", OPSET)
     inputs, narrowed = _inputs(options.run, exported.run.checkpoint), None
     parameters: dict[str, Any] = {"format": options.format, "int8": options.int8} | _thresholds(exported)
     if options.calibration is not None:
-        quantizing.check(exported, options.score)
+        check(exported, options.score)
         most = (MAX_LOSS if options.max_loss is None else options.max_loss) if options.score else None
-        narrowed = quantizing.narrowed(exported, options.calibration, most)
+        narrowed = narrow(exported, options.calibration, most)
         parameters["max_loss"] = most
         inputs.append(options.calibration)
 
     def make(partial: Path) -> outputs.StageResult:
-        openvino_files.write(exported, partial, narrowed)
+        write(exported, partial, narrowed)
         return outputs.StageResult(counts={"parameters": exported.parameters})
 
     outputs.build(options.output, stage=STAGE, parameters=parameters, inputs=inputs, make=make)

@@ -17,9 +17,9 @@ import tensorflow as tf
 
 from bert.core.config import ParallelConfig, RunConfig
 from bert.core.errors import UsageError, UserError
+from bert.core.rows import Rows
 from bert.hardware import devices, graphs, nvidia
 from bert.model.parts import Parts
-from bert.training import collectives
 from bert.training.communicator import Communicator, SeveralRanks, grid
 
 T = TypeVar("T")
@@ -29,6 +29,8 @@ UNDIVIDED = ParallelConfig()
 PEER_IS_LOST = re.compile(
     "Horovod has been shut down|(closed|reset) by peer|Broken pipe|Timed out waiting|remote process exited"
 )
+OTHERS: Rows[Callable[[int, int], SeveralRanks]] = Rows({"tensorflow": "extensions.collectives.collectives:join"})
+"""what joins the ranks without Horovod, made of their number and of those that hold one model"""
 LAUNCHERS = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
@@ -202,8 +204,10 @@ def connect(run: RunConfig, parallel: ParallelConfig = UNDIVIDED) -> Communicato
         tf.config.threading.set_inter_op_parallelism_threads(max(OVERLAP_THREADS, len(os.sched_getaffinity(0))))
     comm = Communicator()
     if size > 1:
-        by_horovod = run.communicator == "horovod"
-        comm = _start_horovod(run, size, parallel.tensor) if by_horovod else collectives.join(size, parallel.tensor)
+        if run.communicator == "horovod":
+            comm = _start_horovod(run, size, parallel.tensor)
+        else:
+            comm = OTHERS[run.communicator](size, parallel.tensor)
     comm.device = devices.choose(
         run.device,
         flag="--run.device",

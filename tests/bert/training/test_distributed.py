@@ -12,9 +12,9 @@ import tensorflow as tf
 from bert.core.config import ParallelConfig, RunConfig
 from bert.core.errors import UsageError, UserError
 from bert.training import distributed
-from bert.training.collectives import TensorFlowCommunicator
 from bert.training.communicator import Communicator
 from bert.training.distributed import HorovodCommunicator, connect
+from extensions.collectives.collectives import TensorFlowCommunicator
 
 
 @pytest.fixture

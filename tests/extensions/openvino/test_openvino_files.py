@@ -29,8 +29,9 @@ pytest.importorskip("openvino", reason="it computes the model")
 import onnxruntime
 
 from bert.engines import onnx_graph
-from bert.engines.openvino import settings_for, shared_core
-from bert.export import onnx_files, quantizing
+from bert.export import onnx_files
+from extensions.openvino import quantizing
+from extensions.openvino.encoder import settings_for, shared_core
 from tests.bert.export.test_onnx import CONFIG, HEADS, IN_CI, a_run, exported
 
 TEXTS = ["a river", "Q", "(cafe) #river river", "z y x"]
@@ -284,7 +285,7 @@ def test_without_nncf_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 def test_nncf_sends_nothing(nncf: Any) -> None:
     """In a process without pytest, in which it would send nothing anyway."""
     code = """
-from bert.export import quantizing
+from extensions.openvino import quantizing
 import socket
 socket.socket.connect = None
 quantizing.library()

@@ -14,9 +14,9 @@ import numpy as np
 import openvino
 
 from bert.engines import onnx_graph
-from bert.engines.openvino import settings_for, shared_core
 from bert.export import onnx_files
 from bert.export.onnx_files import Exported
+from extensions.openvino.encoder import settings_for, shared_core
 
 Narrowed = tuple[Any, dict[str, Any]]  # a model in 8 bits, and what model.json says of it
 

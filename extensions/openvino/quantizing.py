@@ -24,8 +24,8 @@ from bert.core.errors import InputError, UsageError
 from bert.core.progress import Progress
 from bert.engines import onnx_graph
 from bert.export.onnx_files import Exported
-from bert.export.openvino_files import Narrowed, compiled
 from bert.heads import CHOICE
+from extensions.openvino.openvino_files import Narrowed, compiled
 
 SAMPLES, COMPARED = 300, 32  # rows that scales are set on, and those that parts are compared on
 SEED = 1  # of the choice of rows

@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from bert.core.config import RunConfig
 from bert.core.errors import UsageError
-from bert.training import collectives, distributed
+from bert.training import distributed
+from extensions.collectives import collectives
 from tests.training import ROOT, errors, losses, pretrain, same_bits, weights
 
 OURS = ["--run.communicator", "tensorflow"]

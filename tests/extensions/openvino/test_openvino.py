@@ -45,8 +45,8 @@ pytest.importorskip("onnxruntime", reason="exports need it")
 
 import openvino
 
-from bert.engines import openvino as of_openvino
-from bert.export import quantizing
+from extensions.openvino import encoder as of_openvino
+from extensions.openvino import quantizing
 
 CLOSE = 1e-5  # the stated tolerance in float32, relative to the largest number of an output
 BOTH: tuple[EngineName, ...] = ("tensorflow", "openvino")
@@ -317,7 +317,7 @@ def test_nothing_is_sent(monkeypatch: pytest.MonkeyPatch, compiled: list[str]) -
 
 SIGNALLED = """
 import gc, os, signal, threading
-from tests.bert.engines.test_openvino import of_openvino, random_encoder
+from tests.extensions.openvino.test_openvino import of_openvino, random_encoder
 made = [of_openvino.OpenVINOEncoder(random_encoder(seed=n), "float32") for n in range(3)]
 for one in made:
     one._model((1,), False)

@@ -1,0 +1,1 @@
+"""TensorFlow's own collectives between ranks, for machines without Horovod."""
