@@ -127,7 +127,7 @@ def contenders(options: Options) -> engines.Contenders:
     """Return what computes the logits of rows, by the name of the form and the data type."""
     from bert.bases import Bases
     from bert.runs import Run
-    from tasks import model
+    from tasks import loading
 
     made: engines.Contenders = {}
     for compute in engines.TYPES:
@@ -135,7 +135,7 @@ def contenders(options: Options) -> engines.Contenders:
         shared.bases = Bases()
         for name, run in (("tensorflow", merged), ("shared", shared), ("openvino", merged)):
             engine: Engine = "openvino" if name == "openvino" else "tensorflow"
-            made[name, compute] = engines.timed(engines.computing(model.load(run, compute, engine=engine)))
+            made[name, compute] = engines.timed(engines.computing(loading.load(run, compute, engine=engine)))
     return made
 
 

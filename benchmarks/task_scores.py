@@ -32,12 +32,12 @@ from bert.core.errors import UsageError
 from bert.core.ranges import Range
 from bert.text.records import Dataset
 from bert.text.tokenization import tokenizer_for
-from tasks import datasets, features, scoring
+from tasks import datasets, features, loading, scoring
 from tasks import model as trained
 from tasks.config import TaskConfig, TaskData
 from tasks.examples import Skipped
-from tasks.kind import ExampleKind
 from tasks.recipes import RECIPES
+from tasks.stored import ExampleKind
 
 SIDES = ("ours", "transformers")
 
@@ -104,7 +104,7 @@ def prepare(options: Options, task: str, seed: int) -> Work:
     kind, folder = features.kind(data, records), options.output / task / f"seed-{seed}"
     start = folder / "start"
     if not start.exists():
-        description = {"version": 2, "config": {}} | trained.entries(kind)
+        description = {"version": 2, "config": {}} | loading.entries(kind)
         write_start(start, options.checkpoint, kind.model(model, seed), ("pooler", kind.head.name), description)
     config = dataclasses.replace(config, data=data)
     return Work(options=options, task=task, seed=seed, folder=folder, config=config, records=records, kind=kind)
@@ -132,7 +132,7 @@ def raw_examples(data: TaskData) -> Iterator[dict[str, Any]]:
 
 def scored(run: Path, work: Work) -> dict[str, Any]:
     """Return the scores of a run on the development set, computed in float32 whatever it was trained in."""
-    fine_tuned = dataclasses.replace(trained.load(run), kind=work.kind)
+    fine_tuned = dataclasses.replace(loading.load(run), kind=work.kind)
     path, reader = datasets.sources(work.config.data)["dev"], trained.Reader(fine_tuned, work.options.batch)
     return scoring.evaluate(fine_tuned, reader, path, Skipped(), work.options.dev_limit)
 

@@ -32,11 +32,12 @@ from squad.answers import MAX_ANSWER_LENGTH, Answers, among, n_best_answers
 from squad.examples import Example
 from squad.model import AnswerSpans
 from squad.reader import Reader
+from tasks import loading
 from tasks import model as tasks_model
 from tasks.examples import ChoiceExample, TextExample, sentence
 from tasks.inputs import NAMES, Seen
-from tasks.kind import ExampleKind
 from tasks.model import FineTuned
+from tasks.stored import ExampleKind
 
 TRUNCATED = "`truncated` says whether tokens were cut off"
 MOST_MASKS = 32  # in a text: each is a row of probabilities of all words
@@ -191,7 +192,7 @@ class _OfTask(Head):
     @classmethod
     def load(cls, run: Run, compute: Compute, batch: int, engine: Engine) -> Self:
         """As Head has it."""
-        return cls(tasks_model.load(run, compute, engine=engine), batch)
+        return cls(loading.load(run, compute, engine=engine), batch)
 
     def details(self) -> dict[str, Any]:
         """Return the names of the classes."""

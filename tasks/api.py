@@ -7,7 +7,7 @@ from bert import api
 from bert.api import Chosen, Class, Functions, Labels, Settings, Tagged
 from bert.core.errors import UsageError
 from bert.runs import Run
-from tasks import examples, inputs, model
+from tasks import examples, inputs, loading
 from tasks.examples import ChoiceExample, TextExample
 from tasks.model import Reader
 from tasks.predict import predictions
@@ -17,7 +17,7 @@ class OfTask(api.Model):
     """A fine-tuned model: what it predicts is what tasks.predict writes."""
 
     def __init__(self, run: Run, settings: Settings) -> None:
-        self.model = model.load(run, settings.compute, engine=settings.engine)
+        self.model = loading.load(run, settings.compute, engine=settings.engine)
         super().__init__(run, settings, self.model.encoder)
         self.reader = Reader(self.model, settings.batch, compiled=False)
 

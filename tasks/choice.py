@@ -18,8 +18,8 @@ from tasks import inputs, metrics
 from tasks.classification import softmax
 from tasks.config import TaskData
 from tasks.examples import ChoiceExample
-from tasks.kind import ExampleKind
 from tasks.labels import Labels
+from tasks.stored import ExampleKind
 
 
 class Choice(ExampleKind):

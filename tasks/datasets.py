@@ -1,52 +1,45 @@
-"""The data sets that are known by name: what kind of task each is, its files, labels and metrics."""
+"""The data sets that are known by name, which are in tasks/known: their files and settings, and their kinds."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
 
 from bert.core.errors import InputError, UsageError
+from bert.core.rows import Rows
+from bert.heads import CHOICE, CLASSIFIER, TAGS
 from bert.labels import Head
-from tasks import choices, conll, entities, glue, race, similarity, swag, tables
-from tasks.choice import Choice
-from tasks.classification import Classification
 from tasks.config import EMBED, SCORED, TaskData, Windows
-from tasks.embedding import Embedded
 from tasks.examples import ChoiceExample, Skipped, TaggedSentence, TextExample, TextGroup
-from tasks.kind import ExampleKind, StoredKind
-from tasks.label_sets import LabelSets
+from tasks.known import KnownData, Split
 from tasks.labels import Labels
-from tasks.multilabel import MultiLabel
-from tasks.tagging import Tagging
+from tasks.stored import ExampleKind, StoredKind
 
 Example = TextExample | ChoiceExample | TaggedSentence | TextGroup
-Split = Literal["train", "dev", "test"]
 TABLES = ("classify", "regress", "multilabel", EMBED)  # whose examples are rows with columns to choose
-Reader = Callable[[TaskData, Path, Split, Skipped], Iterator[Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class KnownData:
-    """A data set, or a layout of one's own files."""
-
-    kind: type[StoredKind]
-    read: Reader
-    """yields the examples of one of the files; the labels of split `test` are not read"""
-    files: dict[Split, dict[str, str]]
-    """for each split its files in `data.folder`, by the name of their scores; the first one counts in training"""
-    originals: dict[Split, str] = field(default_factory=dict)
-    """files that stand for a split where its own is missing"""
-    metrics: tuple[str, ...]
-    """the one by which checkpoints are compared first"""
-    labels: tuple[str, ...] = ()
-    """in the order of the logits; empty if they are found in the training examples"""
-    regression: bool = False
-    """whether the label is a number"""
-    label: str = "label"
-    """the usual column of the label in one's own files"""
-    folder: str = ""
-    """name of the data set's folder, if several are in one folder"""
+GLUE = ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli", "ax")
+KNOWN: Rows[KnownData] = Rows(
+    {
+        "cola": "tasks.known.of_glue:COLA",
+        "sst2": "tasks.known.of_glue:SST2",
+        "mrpc": "tasks.known.of_glue:MRPC",
+        "qqp": "tasks.known.of_glue:QQP",
+        "stsb": "tasks.known.of_glue:STSB",
+        "mnli": "tasks.known.of_glue:MNLI",
+        "qnli": "tasks.known.of_glue:QNLI",
+        "rte": "tasks.known.of_glue:RTE",
+        "wnli": "tasks.known.of_glue:WNLI",
+        "ax": "tasks.known.of_glue:AX",
+        "race": "tasks.known.of_choices:RACE",
+        "swag": "tasks.known.of_choices:SWAG",
+        "conll2003": "tasks.known.of_tags:CONLL2003",
+        "classify": "tasks.known.of_tables:CLASSIFY",
+        "regress": "tasks.known.of_tables:REGRESS",
+        "multilabel": "tasks.known.of_tables:MULTILABEL",
+        EMBED: "tasks.known.of_embeddings:EMBED",
+        "choose": "tasks.known.of_choices:CHOOSE",
+        "tag": "tasks.known.of_tags:TAG",
+    }
+)
 
 
 def of(data: TaskData) -> KnownData:
@@ -138,9 +131,9 @@ def check_read(data: TaskData) -> None:
 def _readers(data: TaskData) -> dict[str, tuple[bool, str]]:
     """Return for each setting that not all tasks read whether this one does, and which do."""
     kind, loss = of(data).kind, data.loss if data.task == EMBED else ""
-    is_table, is_tagging, scored = data.task in TABLES, kind is Tagging, loss in SCORED
+    is_table, is_tagging, scored = data.task in TABLES, kind.head == TAGS, loss in SCORED
     several = kind.head.several and not data.label_columns
-    is_pair = len(data.text) == 2 if is_table else data.task in glue.TASKS and bool(glue.TASKS[data.task].second)
+    is_pair = len(data.text) == 2 if is_table else of(data).pairs
     has_column = scored or data.dev is not None if loss else is_table and not data.label_columns
     tables_of = "your own files of classify, regress, multilabel and embed"
     tags, embeddings = "tags", "the recipes of embeddings"
@@ -150,9 +143,9 @@ def _readers(data: TaskData) -> dict[str, tuple[bool, str]]:
         "where": (is_table, tables_of),
         "separator": (several, "multilabel without data.label_columns"),
         **{name: (is_tagging, tags) for name in ("word", "tag", "tag_names", "entities")},
-        "positive": (kind is Classification, "classes of which one is right"),
+        "positive": (kind.head == CLASSIFIER, "classes of which one is right"),
         "levels": (data.task == "race", "RACE"),
-        "first_length": (kind is Choice or (kind.of_texts and is_pair), "pairs of texts"),
+        "first_length": (kind.head == CHOICE or (kind.of_texts and is_pair), "pairs of texts"),
         "stride": (is_tagging or data.windows != "first", "tags, and texts with data.windows mean or max"),
         **{name: (bool(loss), embeddings) for name in ("loss", "pool", "normalize", "projection")},
         "dev_text": (
@@ -221,9 +214,9 @@ def with_columns(data: TaskData, text: tuple[str, ...] | None, label: str | None
 
     Raise UsageError if the files have no columns to choose.
     """
-    if of(data).kind is Choice and (text or label):
+    if of(data).kind.head == CHOICE and (text or label):
         raise _one_layout(data)
-    if of(data).kind is Tagging:
+    if of(data).kind.head == TAGS:
         if text and len(text) > 1:
             raise UsageError(f"--text names {len(text)} columns; give that of the word")
         return dataclasses.replace(data, word=text[0] if text else data.word, tag=label or data.tag)
@@ -232,118 +225,9 @@ def with_columns(data: TaskData, text: tuple[str, ...] | None, label: str | None
 
 def check_columns(data: TaskData, given: object) -> None:
     """Raise UsageError if columns are `given` for a data set of GLUE, whose files have their own."""
-    if given and data.task in glue.TASKS:
+    if given and data.task in GLUE:
         raise _one_layout(data)
 
 
 def _one_layout(data: TaskData) -> UsageError:
     return UsageError(f"--text and --label: {data.task} reads files of one layout; leave them out")
-
-
-def _glue(name: str) -> KnownData:
-    task = glue.TASKS[name]
-
-    def read(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TextExample]:
-        return glue.read(task, path, split, skipped)
-
-    return KnownData(
-        kind=Classification,
-        read=read,
-        files=task.files,
-        originals=task.originals,
-        metrics=task.metrics,
-        labels=task.labels,
-        regression=task.regression,
-        folder=task.folder,
-    )
-
-
-def _table(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TextExample]:
-    label = None if split == "test" else data.label
-    regression = data.task == "regress"
-    return tables.read(path, data.text, label, regression=regression, skipped=skipped, where=_where(data))
-
-
-def _where(data: TaskData) -> dict[str, str]:
-    return dict(condition.split("=", 1) for condition in data.where)
-
-
-def _label_sets(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TextExample]:
-    several = LabelSets(label=data.label, separator=data.separator, each=data.label_columns)
-    return tables.read(
-        path,
-        data.text,
-        None,
-        regression=False,
-        skipped=skipped,
-        where=_where(data),
-        several=None if split == "test" else several,
-    )
-
-
-def _race(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[ChoiceExample]:
-    return race.read(path.parent, split_of(path), data.levels, skipped, answers=split != "test")
-
-
-def split_of(folder: Path) -> Split:
-    """Return the split that a folder of RACE is."""
-    for split in get_args(Split):
-        if folder.name == split:
-            return cast(Split, split)
-    raise InputError(f"{folder}: not a split of RACE; give its folder train, dev or test")
-
-
-def _swag(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[ChoiceExample]:
-    return swag.read(path, skipped, labels=split != "test")
-
-
-def _groups(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TextGroup]:
-    score = data.label if data.loss in SCORED else None
-    return tables.groups(path, data.text, score, skipped=skipped, where=_where(data))
-
-
-def _choices(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[ChoiceExample]:
-    return choices.read(path, skipped, labels=split != "test")
-
-
-def _sentences(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TaggedSentence]:
-    """Yield tagged sentences; the tags of entities in the scheme IOB2, whatever the file has.
-
-    Raise InputError for what is no tag of an entity.
-    """
-    options = conll.ReadOptions(word=data.word, tag=data.tag, tags=split != "test", names=data.tag_names)
-    for sentence in conll.read(path, skipped, options):
-        if data.entities and sentence.tags is not None:
-            try:
-                tags = entities.to_iob2(sentence.tags)
-            except InputError as error:
-                raise InputError(
-                    f"{path}: sentence {sentence.id}: {error}; for tags of another kind give --data.entities false"
-                ) from error
-            yield dataclasses.replace(sentence, tags=tuple(tags))
-        else:
-            yield sentence
-
-
-CONLL: dict[Split, dict[str, str]] = {
-    "train": {"": "eng.train"},
-    "dev": {"": "eng.testa"},
-    "test": {"": "eng.testb"},
-}
-RACE: dict[Split, dict[str, str]] = {split: {"": split} for split in ("train", "dev", "test")}
-SWAG: dict[Split, dict[str, str]] = {"train": {"": "train.csv"}, "dev": {"": "val.csv"}, "test": {"": "test.csv"}}
-ENTITIES = ("f1", "precision", "recall", "accuracy")
-LABELS = ("average_precision", "roc_auc", "micro_f1", "macro_f1", "samples_f1", "accuracy")
-FOUR = ("0", "1", "2", "3")
-KNOWN: dict[str, KnownData] = {
-    **{name: _glue(name) for name in glue.TASKS},
-    "race": KnownData(kind=Choice, read=_race, files=RACE, metrics=("accuracy",), labels=FOUR, folder="RACE"),
-    "swag": KnownData(kind=Choice, read=_swag, files=SWAG, metrics=("accuracy",), labels=FOUR),
-    "conll2003": KnownData(kind=Tagging, read=_sentences, files=CONLL, metrics=ENTITIES),
-    "classify": KnownData(kind=Classification, read=_table, files={}, metrics=("accuracy", "macro_f1")),
-    "regress": KnownData(kind=Classification, read=_table, files={}, metrics=("pearson", "spearman"), regression=True),
-    "multilabel": KnownData(kind=MultiLabel, read=_label_sets, files={}, metrics=LABELS, label="labels"),
-    EMBED: KnownData(kind=Embedded, read=_groups, files={}, metrics=similarity.METRICS, regression=True, label="score"),
-    "choose": KnownData(kind=Choice, read=_choices, files={}, metrics=("accuracy",)),
-    "tag": KnownData(kind=Tagging, read=_sentences, files={}, metrics=ENTITIES),
-}

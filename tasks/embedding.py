@@ -25,8 +25,8 @@ from bert.training import whole_batch
 from tasks import inputs
 from tasks.config import SCORED, TaskData
 from tasks.examples import TextGroup
-from tasks.kind import StoredKind
 from tasks.labels import Labels, check_size
+from tasks.stored import StoredKind
 
 
 class Embedded(StoredKind):

@@ -33,9 +33,10 @@ from tasks.config import SCORED, TaskConfig, TaskData
 from tasks.embedding import Embedded
 from tasks.examples import Skipped
 from tasks.labels import Labels
-from tasks.model import OF_THE_RUN
+from tasks.loading import OF_THE_RUN
+from tasks.preparing import CHUNK
 from tasks.similarity import Ranked
-from tasks.training import CHUNK, Objective, Prepared
+from tasks.training import Objective, Prepared
 
 SPLIT = "dev"  # of a folder in BEIR's layout
 

@@ -123,7 +123,8 @@ def main(argv: list[str]) -> None:
     from bert.hardware import devices
     from bert.runs import Run
     from tasks import datasets, scoring
-    from tasks.model import Reader, load
+    from tasks.loading import load
+    from tasks.model import Reader
 
     devices.choose(options.device)
     run = Run.open(options.model, "the run directory of a trained model")

@@ -16,11 +16,12 @@ from bert.text import frames, tf_example
 from bert.text.tokenization import Tokenizer
 from tasks import datasets, inputs, labels, sts
 from tasks.config import TaskData
-from tasks.datasets import Example, KnownData, Split
+from tasks.datasets import Example
 from tasks.examples import Skipped, TextExample
-from tasks.kind import ExampleKind, StoredKind
+from tasks.known import KnownData, Split
 from tasks.label_sets import REMEDY, are_positions
 from tasks.labels import Labels
+from tasks.stored import ExampleKind, StoredKind
 
 STAGE = "tasks.features"
 NOT_OF_RECORDS = (  # settings whose content counts, not their value; and of embeddings those of training alone

@@ -38,8 +38,8 @@ from tasks.config import TaskData, Windows
 from tasks.examples import Skipped, TextExample
 
 if TYPE_CHECKING:
-    from tasks.kind import ExampleKind
     from tasks.model import FineTuned, Reader
+    from tasks.stored import ExampleKind
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -174,7 +174,8 @@ def main(argv: list[str]) -> None:
     from bert import resumable
     from bert.hardware import devices
     from tasks import datasets, inputs, submission
-    from tasks.model import Reader, load
+    from tasks.loading import load
+    from tasks.model import Reader
 
     devices.choose(options.device)
     fine_tuned = load(options.model, options.compute, options.threshold, options.engine)

@@ -14,8 +14,9 @@ from bert.runs import Run
 from tasks import datasets, features, inputs, metrics, tables
 from tasks.config import TaskData
 from tasks.examples import Skipped
-from tasks.kind import ExampleKind
-from tasks.model import FineTuned, Reader, load
+from tasks.loading import load
+from tasks.model import FineTuned, Reader
+from tasks.stored import ExampleKind
 
 BATCH = 32  # sequences that are computed at once
 

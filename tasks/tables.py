@@ -27,6 +27,11 @@ Add = Callable[[dict[str, Any]], object]  # adds a row to a file
 ID = "id"  # column whose values predictions are written under, if there is one
 
 
+def conditions(where: Sequence[str]) -> dict[str, str]:
+    """Return what the columns of a row must have, of a list of COLUMN=VALUE."""
+    return dict(condition.split("=", 1) for condition in where)
+
+
 def read(
     path: Path,
     text: Sequence[str],

@@ -18,8 +18,8 @@ from tasks import alignment, entities, inputs, metrics
 from tasks.classification import softmax
 from tasks.config import TaskData
 from tasks.examples import TaggedSentence
-from tasks.kind import ExampleKind
 from tasks.labels import Labels
+from tasks.stored import ExampleKind
 
 UNREAD = -1  # label and word at positions that no tag is read from
 

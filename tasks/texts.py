@@ -18,7 +18,7 @@ from bert.text.sampler import Batch
 from bert.text.tokenization import Tokenizer
 from tasks import inputs
 from tasks.examples import TextExample
-from tasks.kind import ExampleKind
+from tasks.stored import ExampleKind
 
 AT_ONCE = 64  # texts that are encoded at once where each can have many windows
 

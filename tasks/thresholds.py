@@ -88,7 +88,7 @@ def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m tasks.thresholds", description=__doc__)
     from bert.hardware import devices
-    from tasks.model import load
+    from tasks.loading import load
     from tasks.scoring import labelled_by
 
     devices.choose(options.device)

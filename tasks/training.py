@@ -20,18 +20,13 @@ from bert.runs import Run
 from bert.text import records
 from bert.text.sampler import Batch
 from bert.text.tokenization import Tokenizer, tokenizer_for
-from bert.thresholds import DEFAULT, Tuned
 from bert.training import checkpoint, fine_tuning, loop, mirror, prediction, preflight
 from bert.training.communicator import Communicator
 from bert.training.distributed import connect, on_rank_zero
 from bert.training.step import Step
-from tasks import datasets, features, inputs, labels, thresholds
-from tasks.config import TaskConfig
 from tasks.kind import Kind
-from tasks.model import entries, load, spaces_words, trained_labels
-from tasks.texts import OfTexts
+from tasks.model import spaces_words
 
-CHUNK = 4096  # records whose labels are read at once
 C = TypeVar("C", bound=FineTuneConfig)
 Score = Callable[[dict[str, np.ndarray]], loop.Measures]
 
@@ -201,63 +196,6 @@ def with_teacher(
     return distillation.Distilled(task, teacher, run.distill, run.run.seed), entry
 
 
-def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communicator) -> Prepared[TaskConfig]:
-    """Write the records of a task; as `fine_tune` has it."""
-    trained = trained_labels(config.init.source) or taught_labels(config)
-    folder = on_rank_zero(lambda: features.build(config.data, tokenizer, vocab, paths.workdir(), trained), comm)
-    data, kind = records.Dataset(folder, "train"), features.kind(config.data, folder)
-    dev = records.Dataset(folder, "dev") if data.manifest.count("dev") > 0 else None
-    gold: dict[str, np.ndarray] = {}
-
-    def score(logits: dict[str, np.ndarray]) -> loop.Measures:
-        assert dev is not None, "what is scored is there"
-        gold.update(gold or expected(dev))
-        (outputs,) = logits.values()
-        return dict(kind.scores(outputs, gold).values)
-
-    def tune(run: Path) -> Tuned:
-        assert config.data.dev is not None, "it has been scored"
-        return thresholds.tune(load(run, threshold=DEFAULT), config.data.dev, config.batch.per_device)
-
-    finish = tune if kind.head.several and dev is not None else None
-    in_windows = isinstance(kind, OfTexts) and kind.in_windows
-    return Prepared(
-        config=config,
-        kind=kind,
-        data=data,
-        development=scored(kind, dev, score),
-        entries=entries(kind),
-        weight=on_rank_zero(lambda: mean_weight(kind, data), comm) if in_windows else None,
-        finish=finish,
-    )
-
-
-def mean_weight(kind: Kind, data: records.Dataset) -> float:
-    """Return the mean weight of a record in the loss.
-
-    An update is divided by this times its number of records. So all windows of a text together weigh as any other text,
-    whatever updates they are in. Divided by its own weights, an update of windows of one text would be a full step.
-    """
-    indices = np.arange(len(data))
-    parts = (data.read(indices[begin : begin + CHUNK]) for begin in range(0, len(indices), CHUNK))
-    return sum(float(np.sum(kind.weights(part), dtype=np.float64)) for part in parts) / len(indices)
-
-
-def taught_labels(config: TaskConfig) -> tuple[str, ...]:
-    """Return the classes of a teacher, whose order the student's are given, if it is not the usual one."""
-    names = trained_labels(config.distill.teacher) if config.distill.has_soft_labels else ()
-    usual = datasets.of(config.data).labels or labels.ordered(names, config.distill.teacher)
-    return () if names == usual else names
-
-
 def scored(kind: Kind, dev: records.Dataset | None, score: Score) -> Callable[[BatchConfig], loop.Evaluator] | None:
     """Return what makes the DevelopmentSet of a batch; None without samples."""
     return None if dev is None else lambda batch: DevelopmentSet(kind, dev, batch, score)
-
-
-def expected(data: records.Dataset) -> dict[str, np.ndarray]:
-    """Return the features that are not the model's input, of all records."""
-    indices = np.arange(len(data))
-    parts = [data.read(indices[begin : begin + CHUNK]) for begin in range(0, len(indices), CHUNK)]
-    names = [name for name in data.spec if name not in inputs.NAMES]
-    return {name: np.concatenate([part[name].numpy() for part in parts]) for name in names}

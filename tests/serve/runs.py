@@ -18,7 +18,7 @@ from squad.model import AnswerSpans
 from tasks import datasets
 from tasks.config import TaskData
 from tasks.labels import Labels
-from tasks.model import entries
+from tasks.loading import entries
 from tests.bert.export.served import CONFIG, VOCAB, a_run
 
 WINDOWS = {"windows.max_seq_length": 47, "windows.doc_stride": 11, "windows.max_query_length": 9}

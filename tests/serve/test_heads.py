@@ -17,6 +17,7 @@ from squad import model as squad_model
 from squad.answers import MAX_ANSWER_LENGTH
 from squad.examples import Dataset, Example
 from squad.reader import Reader
+from tasks import loading
 from tasks import model as tasks_model
 from tasks.examples import ChoiceExample, TaggedSentence, TextExample
 from tasks.predict import predictions
@@ -124,7 +125,7 @@ def test_tasks_have_the_answers_of_tasks_predict(name: str, models: Models, fold
     else:
         items = [Text(text=text) for text in HOSTILE] + [Text(text="a", second=text) for text in HOSTILE]
         examples = [TextExample(id="", first=item.text, second=item.second) for item in items]
-    model = tasks_model.load(folders[name])
+    model = loading.load(folders[name])
     expected = predictions(model, tasks_model.Reader(model, batch=3), examples)
     route = "classify" if name == "regress" else name
     for found, line, example in zip(answers(head(models, name, route), items), expected, examples, strict=True):

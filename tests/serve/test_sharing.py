@@ -26,7 +26,7 @@ from serve.items import Masked, Passage, Question, Sentence, Text
 from serve.models import Models
 from squad.model import AnswerSpans
 from tasks import datasets
-from tasks.model import entries
+from tasks.loading import entries
 from tests.bert.export.served import CONFIG
 from tests.serve import runs
 from tests.serve.test_heads import answers, head

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from bert.core.errors import InputError, UsageError
-from tasks import datasets
+from tasks import datasets, glue
 from tasks.config import TaskData
 from tasks.examples import Skipped, TaggedSentence, TextExample
+from tasks.known import KnownData
 
 
 def touched(folder: Path, *names: str) -> Path:
@@ -71,3 +72,8 @@ def test_what_is_no_tag_of_an_entity_is_named_with_its_file_and_the_remedy(tmp_p
     data = TaskData(task="tag", train=tmp_path / "a.tsv")
     with pytest.raises(InputError, match=r"a\.tsv: sentence 1: 'NN' is no tag: .* give --data\.entities false"):
         list(datasets.of(data).read(data, tmp_path / "a.tsv", "train", Skipped()))
+
+
+def test_every_row_of_the_table_is_there() -> None:
+    assert {type(known) for known in datasets.KNOWN.values()} == {KnownData}
+    assert list(glue.TASKS) == list(datasets.GLUE)

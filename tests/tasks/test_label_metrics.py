@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bert.core.errors import InputError, IntegrityError
 from tasks import label_metrics
-from tasks.datasets import LABELS
+from tasks.known.of_tables import LABELS
 from tests.tasks.test_metrics import compared, oracle
 
 CASES = 300

@@ -15,7 +15,8 @@ from bert.runs import Run
 from bert.training import selection
 from tasks import scoring, train
 from tasks.examples import Skipped
-from tasks.model import Reader, load
+from tasks.loading import load
+from tasks.model import Reader
 from tests.tasks.test_train_predict import classifier, fine_tune, folder, workdir  # noqa: F401 fixtures
 from tests.training import ROOT, checkpoints, losses, same_bits, weights
 

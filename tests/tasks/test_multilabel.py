@@ -14,7 +14,7 @@ from tasks import evaluate, predict, scoring, train
 from tasks import thresholds as tuning
 from tasks.examples import Skipped
 from tasks.labels import of_positives
-from tasks.model import load
+from tasks.loading import load
 from tests.tasks.test_train_predict import MODEL
 
 LABELS = {"animal": {"ant", "bee"}, "fruit": {"fig", "kiwi"}, "stone": set[str]()}

@@ -26,7 +26,8 @@ from serve import models
 from tasks import datasets, metrics, predict, scoring, train
 from tasks.classification import Classification
 from tasks.examples import Skipped, TextExample
-from tasks.model import Reader, load
+from tasks.loading import load
+from tasks.model import Reader
 from tests.serve.test_app import client
 
 WORDS = ["ant", "bee", "fig", "kiwi", "the", "and"]
@@ -94,6 +95,9 @@ class Labelling(Classification):
         return [{"id": example.id, "labels": found} for example, found in zip(examples, chosen, strict=True)]
 
 
+KNOWN = dataclasses.replace(datasets.KNOWN["classify"], kind=Labelling, metrics=("accuracy",), labels=(*LABELS,))
+
+
 class Answering(served.Classifying):
     """Several labels of a text."""
 
@@ -104,8 +108,7 @@ class Answering(served.Classifying):
 def rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The three rows."""
     monkeypatch.setitem(heads.KINDS, "several", SEVERAL)
-    known = dataclasses.replace(datasets.KNOWN["classify"], kind=Labelling, metrics=("accuracy",), labels=(*LABELS,))
-    monkeypatch.setitem(datasets.KNOWN, "several", known)
+    monkeypatch.setitem(datasets.KNOWN.paths, "several", f"{__name__}:KNOWN")
     served.HEADS.append(Answering)
     yield
     served.HEADS.remove(Answering)

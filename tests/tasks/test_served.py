@@ -12,7 +12,8 @@ from tasks import datasets
 from tasks.config import TaskData
 from tasks.examples import TaggedSentence, TextExample
 from tasks.labels import Labels
-from tasks.model import Reader, entries, load
+from tasks.loading import entries, load
+from tasks.model import Reader
 from tasks.predict import predictions
 from tests.bert.export.served import HOSTILE, a_run, ask, exported
 

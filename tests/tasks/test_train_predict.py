@@ -17,7 +17,8 @@ from bert.text.vocabulary import SPECIAL
 from bert.training import selection
 from tasks import evaluate, predict, scoring, tables, train
 from tasks.examples import Skipped
-from tasks.model import Reader, _kind, load
+from tasks.loading import _kind, load
+from tasks.model import Reader
 from tests.training import checkpoints, same_bits, weights
 
 ANIMALS = ["ant", "bee", "cat", "dog", "eel", "fox"]
@@ -163,7 +164,7 @@ def test_a_model_of_glue_predicts_a_table_of_ones_own_to_any_format(
         model.kind.data = dataclasses.replace(model.kind.data, task="sst2")
         return model
 
-    monkeypatch.setattr("tasks.model.load", loaded)
+    monkeypatch.setattr("tasks.loading.load", loaded)
     _write(tmp_path / "own.csv", ["id,words", 'x7,"the plum, is here"', "x8,a dog"])
     given = ["--model", str(classifier(folder)), "--input", str(tmp_path / "own.csv"), "--text", "words"]
     predict.main([*given, "--output", "-", "--n_best", "1"])

@@ -18,7 +18,8 @@ from bert.training.step import Step
 from tasks import datasets, predict, train
 from tasks.config import TaskData
 from tasks.labels import Labels
-from tasks.training import Objective, mean_weight
+from tasks.preparing import mean_weight
+from tasks.training import Objective
 from tests.tasks.test_train_predict import MODEL
 
 TOTAL, CLASSES = 4, 3

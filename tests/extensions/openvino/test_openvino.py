@@ -32,7 +32,7 @@ from serve.models import Models
 from squad import model as squad_model
 from squad import predict as squad_predict
 from squad.reader import Reader as SquadReader
-from tasks import evaluate, predict
+from tasks import evaluate, loading, predict
 from tasks import model as tasks_model
 from tests.bert.export.served import CONFIG, HOSTILE, VOCAB
 from tests.bert.model.test_encoder import MODERN, NEO
@@ -136,7 +136,7 @@ def of_task(folder: Path, name: EngineName) -> Reader:
     if run.head and run.head.kind == "answer_span":
         model = squad_model.load(run, engine=name)
         return SquadReader(model, batch=2, n_best=3, max_answer_length=5, null=False, compiled=False)
-    return tasks_model.Reader(tasks_model.load(run, engine=name), 2, compiled=False)
+    return tasks_model.Reader(loading.load(run, engine=name), 2, compiled=False)
 
 
 @pytest.mark.slow
@@ -238,20 +238,20 @@ def test_the_file_in_8_bits_gives_words_and_embeddings(tmp_path: Path, unquantis
 def test_8_bits_of_other_weights_are_refused(tmp_path: Path, unquantised: None) -> None:
     run = runs.of_task(tmp_path / "run", "classify")
     with pytest.raises(InputError, match=r"int8: no such folder, .*; run python -m bert.export openvino"):
-        tasks_model.load(run, engine="openvino_int8")
-    tasks_model.load(in_8_bits(run), engine="openvino_int8")
+        loading.load(run, engine="openvino_int8")
+    loading.load(in_8_bits(run), engine="openvino_int8")
     damaged = run / "int8" / "openvino_model.bin"
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(IntegrityError, match=r"model\.bin"):
-        tasks_model.load(run, engine="openvino_int8")
+        loading.load(run, engine="openvino_int8")
     damaged.write_bytes(content)
     head = Run.open(run).head
     assert head is not None
     weights = {name: weight + 1 for name, weight in variables(TaskModel(CONFIG, 5, head)).items()}
     checkpoint.save(run, 4, weights, keep=1)
     with pytest.raises(InputError, match="not the 8 bits of the checkpoint that is used; remove it"):
-        tasks_model.load(run, engine="openvino_int8")
+        loading.load(run, engine="openvino_int8")
 
 
 @pytest.mark.slow

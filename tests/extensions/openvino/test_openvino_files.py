@@ -18,6 +18,7 @@ from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.embedding import Embedding
 from bert.export import __main__ as export
 from bert.runs import Run
+from tasks import loading
 from tasks import model as tasks_model
 from tests.bert.export.served import VOCAB
 from tests.conftest import ROOT
@@ -169,7 +170,7 @@ def test_both_scores_are_those_of_the_models(
         assert next(iter(described["scores"][name])) == "accuracy"
     change = np.abs(logits["int8"] - logits["float32"]).max() / np.abs(logits["float32"]).max()
     assert 1e-4 < change < 0.3
-    model = tasks_model.load(run, engine="openvino_int8")
+    model = loading.load(run, engine="openvino_int8")
     given = inputs_of(run / "int8", [text for text, _ in rows])
     tokens = [given[name].astype(np.int32) for name in INPUTS]
     (found,) = tasks_model.Reader(model, 90, compiled=False).outputs(dict(zip(READ, tokens, strict=True)))
