@@ -69,6 +69,7 @@ MODULES: dict[str, str] = {module.removeprefix("bert."): module for group in GRO
 """the module of each command, by the command's name"""
 EXTENSIONS: dict[str, str] = {
     "data.adopt": "extensions.data_more.adopt",
+    "data.pubmed": "extensions.pubmed.pubmed",
     "data.words": "extensions.data_more.words",
 }
 """where a command is that an extension has, by the module that forwards to it"""
