@@ -67,7 +67,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 MODULES: dict[str, str] = {module.removeprefix("bert."): module for group in GROUPS.values() for module in group}
 """the module of each command, by the command's name"""
-EXTENSIONS: dict[str, str] = {}
+EXTENSIONS: dict[str, str] = {
+    "data.adopt": "extensions.data_more.adopt",
+    "data.pubmed": "extensions.pubmed.pubmed",
+    "data.words": "extensions.data_more.words",
+}
 """where a command is that an extension has, by the module that forwards to it"""
 
 

@@ -34,8 +34,8 @@ when it is complete, with a `manifest.json` of inputs, parameters, tool versions
 again finds it up to date. Whatever is dropped is counted in the manifest, by reason.
 
 `verify` checks any finished folder, `stats` describes its content, and `synthetic` generates a small corpus. The
-packages serve the stages: `fetch` download, `wiki` wikipedia, `citations` pubmed, `splitting` documents, `audit` verify
-and stats, and `pipeline` all of them. docs/data.md describes every stage, its flags and its files.
+packages serve the stages: `fetch` download, `wiki` wikipedia, `splitting` documents, `audit` verify and stats, and
+`pipeline` all of them. docs/data.md describes every stage, its flags and its files.
 """
 
 import bert  # noqa: F401  # its guard, before TensorFlow is imported

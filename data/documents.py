@@ -7,10 +7,10 @@ language, if that is given (--language) and the model is installed; they are nev
 with the sentences, in `punkt/`. Texts are normalised to Unicode's composed form (NFC).
 
 With --near_duplicates 0.8, a document is dropped, too, if about 80 % of the runs of five words that it or an earlier
-document has are in both (data/pipeline/near_duplicates.py). All parts are then read once more.
+document has are in both (extensions/data_more/near_duplicates.py). All parts are then read once more.
 
 With --filter gopher or c4, the published rules of these names drop documents, and lines, of low quality
-(data/pipeline/quality.py). They are for English; other text is refused.
+(extensions/data_more/quality.py). They are for English; other text is refused.
 
 The manifest names the source of each part: the name of its folder. data.shards holds documents out of each source.
 
@@ -25,18 +25,18 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from bert.core import cli, files, outputs
+from bert.core import cli, files, outputs, rows
 from bert.core.errors import InputError, UsageError
 from bert.core.progress import MB, Progress
 from bert.core.ranges import Range
 from bert.core.workspace import Work
-from data.pipeline import languages, losses, near_duplicates, parts, quality, tasks, workers
+from data.pipeline import languages, losses, parts, tasks, workers
 from data.pipeline.duplicates import VERDICTS, normalise, saved_verdicts, survey
 from data.pipeline.parts import Part
 from data.pipeline.sources import MAX_DOCUMENT
@@ -53,7 +53,37 @@ DROPPED = (*VERDICTS[1:], WITHOUT_SENTENCE, TOO_SHORT)
 BETWEEN = "white space and composed accents"
 NEWER = ("language", "near_duplicates", "filter")  # flags that version 1.0 did not have
 CAUSES = {VERDICTS[1]: "a source is perhaps given twice", VERDICTS[2]: "two versions of a source are perhaps given"}
+NEAR_DUPLICATES = "extensions.data_more.near_duplicates:SEARCH"  # imported only if --near_duplicates is given
+QUALITY = "extensions.data_more.quality:FILTER"  # imported only if --filter is given
 ENDLESS = re.compile(r"\S{200,}")  # not a word; the time of Punkt's training grows with the square of its length
+
+
+class Search(NamedTuple):
+    """How documents that resemble an earlier one are found."""
+
+    signatures: Callable[[Part], bytes]
+    """those of the documents of a part, in order"""
+    find: Callable[[Path, float, np.ndarray], np.ndarray]
+    """of a file of signatures, a threshold and what is considered [D] bool: which resemble an earlier one [D] bool"""
+
+
+class Filter(NamedTuple):
+    """Rules that drop documents of low quality, and lines."""
+
+    names: tuple[str, ...]
+    """of the rules"""
+    judge: Callable[[str, Iterable[str]], tuple[str, str, Counter[str]]]
+    """by the rules of these names: what is left of a text, why all of it is dropped or "", characters of its lines"""
+    judge_sentences: Callable[[int, Iterable[str]], str]
+    """why a document with this number of sentences is dropped, or \"\""""
+    check_language: Callable[[Iterable[str], object], None]
+    """raises InputError if the texts of this folder are not of the language of the rules"""
+
+
+@functools.cache  # it is asked for each document
+def _quality() -> Filter:
+    found: Filter = rows.load(QUALITY)
+    return found
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,8 +107,8 @@ class Options(tasks.Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if unknown := [name for name in self.filter if name not in quality.NAMES]:
-            raise UsageError(f"--filter {unknown[0]!r}: no such rules; it is {' or '.join(quality.NAMES)}, or both")
+        if unknown := [name for name in self.filter if name not in _quality().names]:
+            raise UsageError(f"--filter {unknown[0]!r}: no such rules; it is {' or '.join(_quality().names)}, or both")
         languages.check(self.language)
 
 
@@ -105,7 +135,7 @@ def split_part(task: SplitTask) -> dict[str, Any]:
             lost.read(1, len(text))
             reason, gone, split = REASONS[verdict], Counter[str](), list[str]()
             if not reason:
-                judged, reason, gone = quality.judge(text, task.filter) if task.filter else (text, "", gone)
+                judged, reason, gone = _quality().judge(text, task.filter) if task.filter else (text, "", gone)
                 split = [] if reason else sentences.split(punkt, normalise(judged))
             size = sum(map(len, split))
             if reason := reason or _drops(split, size, task):
@@ -130,8 +160,8 @@ def _drops(split: list[str], size: int, task: SplitTask) -> str:
     """Return why a document with these sentences is dropped, or ""."""
     if not split:
         return WITHOUT_SENTENCE
-    if "c4" in task.filter and len(split) < quality.FEWEST_SENTENCES:
-        return quality.FEW_SENTENCES
+    if task.filter and (reason := _quality().judge_sentences(len(split), task.filter)):
+        return reason
     return TOO_SHORT if size < task.minimum_characters else ""
 
 
@@ -157,7 +187,7 @@ class DocumentsStage(tasks.Stage[SplitTask]):
 
         def find() -> list[np.ndarray]:
             if self.options.filter:
-                quality.check_language(_sample(self.sources), self.options.source[0])
+                _quality().check_language(_sample(self.sources), self.options.source[0])
             shutil.rmtree(punkt, ignore_errors=True)
             if self.options.punkt:
                 sentences.load(self.options.punkt)
@@ -190,12 +220,13 @@ class DocumentsStage(tasks.Stage[SplitTask]):
         """Return which documents resemble an earlier one [D] bool; considered: those that are kept otherwise [D]."""
         stored = work.private / "signatures"
         sizes = [source.path.stat().st_size for source in self.sources]
-        every = workers.run(near_duplicates.signatures, self.sources, self.options.workers, self.options.scheduler)
+        search: Search = rows.load(NEAR_DUPLICATES)
+        every = workers.run(search.signatures, self.sources, self.options.workers, self.options.scheduler)
         with open(stored, "wb") as stream, Progress("near duplicates", MB, sum(sizes)) as progress:
             for size, signatures in zip(sizes, every, strict=True):
                 stream.write(signatures)
                 progress.add(size)
-        found = near_duplicates.find(stored, threshold, considered)
+        found = search.find(stored, threshold, considered)
         stored.unlink()
         return found
 

@@ -19,7 +19,7 @@ import string
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import requests
 
@@ -27,8 +27,9 @@ from bert import __version__
 from bert.core import cli, ending, files, manifest, outputs, paths, ranges
 from bert.core.errors import IntegrityError, UsageError
 from bert.core.ranges import Range
+from bert.core.rows import Rows
 from bert.core.workspace import Workspace
-from data.fetch import archives, catalog, pubmed, wikimedia
+from data.fetch import archives, catalog, wikimedia
 from data.fetch.connection import RetryPolicy, Unavailable, check_address
 from data.fetch.download_dir import STAGE, DownloadDir, Downloaded, link
 from data.fetch.transfer import Client, File
@@ -90,18 +91,6 @@ class Pg19(Options):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Pubmed(Options):
-    """Flags of `python -m data.download pubmed`."""
-
-    year: Annotated[int, Range(2000, 2099)] | None = None
-    """year of the baseline; NLM keeps only the newest, which is the default"""
-    files: Annotated[int, Range(1, 10_000)] | None = None
-    """fetch only the last N files, which have the newest citations, for a trial; the default is all"""
-    baseline_url: str = pubmed.BASELINE
-    """address of the folder of the baseline"""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Fixed(Options):
     """Flags of `python -m data.download` for a fixed set of files."""
 
@@ -117,6 +106,19 @@ class Source:
     licence: str
     plan: Callable[[], list[File]]
     members: Mapping[str, str | None] = dataclasses.field(default_factory=dict)  # required in the file, if an archive
+
+
+class Download(NamedTuple):
+    """A download that an extension has."""
+
+    options: type[Options]
+    """flags of the command for it"""
+    source: Callable[[Any, DownloadDir], Source]
+    """what to fetch, of these flags"""
+
+
+DOWNLOADS: Rows[Download] = Rows({"pubmed": "extensions.pubmed.download:PUBMED"})
+READERS = {"wikipedia": "wikipedia", "pg19": "books", "pubmed": "pubmed"}  # of what is fetched, by its name
 
 
 def _agent(contact: str | None) -> str:
@@ -178,29 +180,6 @@ def pg19(options: Pg19, download_dir: DownloadDir) -> Source:
     )
 
 
-def pubmed_baseline(options: Pubmed, download_dir: DownloadDir) -> Source:
-    """Return the page that lists the baseline, its files, and the file with the MD5 of each."""
-
-    def plan() -> list[File]:
-        page, url = pubmed.listing(options.baseline_url), options.baseline_url
-        download_dir.fetch([page])
-        names = pubmed.names(download_dir.folder / page.name, options.year)
-        names = names[-options.files :] if options.files else names
-        digests = pubmed.digests(names, url)
-        download_dir.fetch(digests)
-        citations = [
-            pubmed.citations(name, download_dir.folder / digest.name, url)
-            for name, digest in zip(names, digests, strict=True)
-        ]
-        return [page, *digests, *citations]
-
-    return Source(
-        parameters={"name": "pubmed", "year": options.year, "files": options.files},
-        licence=pubmed.LICENCE,
-        plan=plan,
-    )
-
-
 def fixed(name: str, options: Fixed) -> Source:
     """Return a set of the catalogue."""
     dataset = catalog.SETS[name]
@@ -256,10 +235,14 @@ def _choices() -> dict[str, Callable[[], Options]]:
         defaults.__doc__ = about
         return defaults
 
+    def pubmed() -> Options:
+        """PubMed, the abstracts of biomedical literature, as XML"""
+        return choice("pubmed", DOWNLOADS["pubmed"].options, "")()
+
     return {
         "wikipedia": choice("wikipedia", Wikipedia, "a dump of Wikipedia in any language"),
         "pg19": choice("pg19", Pg19, "PG-19, 28,752 books published before 1919"),
-        "pubmed": choice("pubmed", Pubmed, "PubMed, the abstracts of biomedical literature, as XML"),
+        "pubmed": pubmed,
         **{name: choice(name, Fixed, dataset.about) for name, dataset in catalog.SETS.items()},
     }
 
@@ -272,8 +255,8 @@ def main(argv: list[str]) -> None:
         source = wikipedia(options, download_dir)
     elif isinstance(options, Pg19):
         source = pg19(options, download_dir)
-    elif isinstance(options, Pubmed):
-        source = pubmed_baseline(options, download_dir)
+    elif name in DOWNLOADS:
+        source = DOWNLOADS[name].source(options, download_dir)
     else:
         assert isinstance(options, Fixed)
         source = fixed(name, options)
@@ -287,11 +270,13 @@ def main(argv: list[str]) -> None:
     with Workspace(options.output).locked():  # while another command fetches to the same folder, it must not vanish
         download_dir.remove([*finished.extra_as(Downloaded).sources, wikimedia.STATUS])
     then: tuple[object, ...] = ()
-    if reader := {Wikipedia: "wikipedia", Pg19: "books", Pubmed: "pubmed"}.get(type(options)):
+    if reader := READERS.get(name):
         documents = options.output.with_name(f"{options.output.name}-documents")
         then = ("python", "-m", f"data.{reader}", "--source", options.output, "--output", documents)
     ending.tell(options.output, "", *then)
 
 
 if __name__ == "__main__":
-    cli.main(main)
+    from data import download  # the flags of an extension's download stand on those of this module, not of __main__
+
+    cli.main(download.main)

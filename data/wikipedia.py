@@ -21,16 +21,21 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from bert.core import cli, files, manifest, outputs
+from bert.core import cli, files, manifest, outputs, rows
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import Range
 from data.pipeline import languages, parts, sources, tasks
 from data.splitting.sentences import SENTENCE_END
-from data.wiki import dump, enterprise, extractor, literals, references, templates, wikitext
+from data.wiki import dump, extractor, literals, references, templates, wikitext
+
+# of files of Wikimedia Enterprise in a folder
+SNAPSHOT = re.compile(r"\.(?:ndjson(?:\.(?:gz|bz2|xz|zst))?|tar(?:\.(?:gz|bz2|xz|zst))?)$", re.I)
+SNAPSHOT_READER = "data.wiki.enterprise:Reader"  # imported only for a snapshot
+SNAPSHOT_LANGUAGE = "data.wiki.enterprise:language"
 
 # wikiextractor writes a heading as a line with a full stop. Most headings are shorter than this; few paragraphs are. Of
 # a dump they are removed before (data/wiki/wikitext.py).
@@ -232,17 +237,32 @@ class Source:
         """Raise InputError if a folder holds neither parts of a dump nor wikiextractor's output."""
         if not path.is_dir():
             head = b"" if dump.COMPRESSED.search(path.name) else dump.first_bytes(path)
-            return cls(is_dump=True, is_snapshot=enterprise.is_snapshot(head), groups=[(path,)])
+            return cls(is_dump=True, is_snapshot=_is_snapshot(head), groups=[(path,)])
         if dumps := dump.parts_of(path):
             return cls(is_dump=True, groups=[(part,) for part in dumps], missing=dump.missing_pages(dumps))
         if extracted := sources.find_files(path, lambda name: name.startswith("wiki_")):
             return cls(is_dump=False, groups=sources.group_files(extracted))
-        if snapshots := sources.find_files(path, lambda name: bool(enterprise.NAME.search(name))):
+        if snapshots := sources.find_files(path, lambda name: bool(SNAPSHOT.search(name))):
             return cls(is_dump=True, is_snapshot=True, groups=[tuple(snapshots)])
         for archive in sources.find_files(path, lambda name: name.lower().endswith((".7z", ".zip"))):
             dump.first_bytes(archive)
         expected = "neither parts of a dump (*-pages-articles*.xml*) nor wikiextractor output (wiki_00, ...)"
         raise InputError(f"{path}: {expected} in it; give one of the two, or a dump")
+
+
+def _is_snapshot(head: bytes) -> bool:
+    """Return whether a file is a snapshot of Wikimedia Enterprise, of its first bytes, decompressed."""
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or head[dump.TAR] == b"ustar"
+
+
+def _snapshot_language(path: Path) -> str:
+    language: Callable[[Sequence[Path]], str] = rows.load(SNAPSHOT_LANGUAGE)
+    return language([path])
+
+
+def _snapshot_reader(paths: Sequence[Path]) -> dump.Reader:
+    reader: Callable[[Sequence[Path]], dump.Reader] = rows.load(SNAPSHOT_READER)
+    return reader(paths)
 
 
 class Settings(NamedTuple):
@@ -283,7 +303,7 @@ class WikipediaStage(sources.SourceStage):
         super().__init__(options, source.groups, settings)
         self.missing, self.is_dump = source.missing, source.is_dump
         if source.is_dump:
-            of_files = (lambda path: enterprise.language([path])) if source.is_snapshot else dump.language
+            of_files = _snapshot_language if source.is_snapshot else dump.language
             codes = {path: of_files(path) for group in source.groups for path in group}
             self.language = languages.agreed(options.language, {path: code for path, code in codes.items() if code})
 
@@ -293,7 +313,7 @@ class WikipediaStage(sources.SourceStage):
         settings: Settings = task.settings
         if not settings.is_dump:
             return write_articles(task.target, extracted_articles(task.files), headings=True)
-        reader = enterprise.Reader(task.files) if settings.is_snapshot else dump.Reader(task.files[0])
+        reader = _snapshot_reader(task.files) if settings.is_snapshot else dump.Reader(task.files[0])
         table = templates.load(_languages(task.files[0]), settings.templates)
         articles = extractor.extract(reader, settings.processes, settings.page_seconds, settings.lists, table)
         result = write_articles(task.target, articles, headings=False)

@@ -25,6 +25,7 @@ MAX_PAGE = 10_000_000  # bytes of XML; MediaWiki limits a page to 2 MiB of wikit
 MAX_HEAD = 1_000_000  # bytes before the first page
 BEGIN, END, LAST = b"<page>", b"</page>", b"</mediawiki>"
 DECLARATION = re.compile(rb"<!(?:DOCTYPE|ENTITY)")
+TAR = slice(257, 262)  # the place of "ustar" in an archive of tar
 NO_DUMP = "not an XML dump of MediaWiki (it does not begin with <mediawiki>); give the one named pages-articles"
 COMPRESSED = re.compile(r"\.xml[\w-]*\.(?:bz2|gz|xz|zst)$", re.I)  # these are dumps; their first bytes take 0.05 s
 # Of files that are refused: how they begin, what they are, and what to do.

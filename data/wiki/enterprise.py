@@ -19,9 +19,7 @@ from bert.core import files
 from bert.core.errors import DamagedFile, InputError
 from data.wiki import dump, extractor, wikitext
 
-NAME = re.compile(r"\.(?:ndjson(?:\.(?:gz|bz2|xz|zst))?|tar(?:\.(?:gz|bz2|xz|zst))?)$", re.I)  # of files in a folder
 MEMBER = re.compile(r"\.(?:nd)?jsonl?$", re.I)
-MAGIC = slice(257, 262)  # of a tar archive: "ustar"
 EXPECTED = "an article of Wikimedia Enterprise (identifier, name, version, article_body)"
 REDIRECT = re.compile(r"\s*#[ \t]*[^\s\[\]:#*]+[ \t]*:?[ \t]*\[\[[^\[\]\n]+\]\]")  # in any language, "#REDIRECT [[X]]"
 TAKEN = -1
@@ -33,11 +31,6 @@ class Record(NamedTuple):
     id: int
     version: int
     fields: dict[str, Any]
-
-
-def is_snapshot(head: bytes) -> bool:
-    """Return whether a file is a snapshot, of its first bytes, decompressed."""
-    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or head[MAGIC] == b"ustar"
 
 
 def language(paths: Sequence[Path]) -> str:
@@ -60,7 +53,7 @@ def records(paths: Sequence[Path]) -> Iterator[Record]:
 def _lines(path: Path) -> Iterator[tuple[str, int, str]]:
     """Yield the lines of a file, or of each member of an archive, behind its name and their numbers, from 1."""
     with files.open_bytes(path) as stream:
-        is_archive = stream.read(512)[MAGIC] == b"ustar"
+        is_archive = stream.read(512)[dump.TAR] == b"ustar"
     if not is_archive:
         with files.open_text(path) as text:
             for number, line in enumerate(files.read_lines(text, path), 1):

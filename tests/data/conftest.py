@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bert import commands
 from bert.core import cli, outputs, progress
 from bert.text.vocabulary import SPECIAL
 from data import shards, tfrecords, verify
@@ -27,7 +28,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     monkeypatch.setattr(progress, "FIRST", math.inf)  # a slow machine would show some
 
     def run(name: str, *arguments: object) -> tuple[int, list[str]]:
-        module = importlib.import_module(f"data.{name}")
+        module = importlib.import_module(commands.EXTENSIONS.get(f"data.{name}", f"data.{name}"))
         monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as ending:

@@ -36,11 +36,11 @@ from bert.core.config import ModelConfig, flatten
 from bert.runs import Run
 from bert.text.vocabulary import SPECIAL, load_vocab
 from bert.training import metrics
-from data.citations.reader import Reader as CitationReader
 from data.fetch import archives, catalog, download_dir, wikimedia
 from data.fetch.transfer import Client
-from data.pubmed import Settings, SurveyTask, _document, survey
 from data.wiki import dump
+from extensions.pubmed.pubmed import Settings, SurveyTask, _document, survey
+from extensions.pubmed.reader import Reader as CitationReader
 from squad import examples, metric, model, threshold
 from squad.recipes import RECIPES
 from tasks import choices, conll, race, swag

@@ -11,12 +11,12 @@ from nltk.tokenize.punkt import PunktParameters
 
 from bert.core import files
 from data import books, documents, text, wikipedia
-from data.citations import abstract
-from data.citations.reader import Reader
 from data.pipeline import duplicates, sources
 from data.pipeline.losses import Losses
 from data.splitting import punkt, sentences
 from data.wiki import dump, references, wikitext
+from extensions.pubmed import abstract
+from extensions.pubmed.reader import Reader
 from squad import examples
 from tests.pubmed_xml import record as record_of
 from tests.pubmed_xml import xml

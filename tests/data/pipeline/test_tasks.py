@@ -19,9 +19,10 @@ from bert.core import manifest, outputs
 from bert.core.errors import UsageError
 from bert.core.ranges import Range
 from bert.core.workspace import Work
-from data import books, documents, pubmed, text, tokens, wikipedia
+from data import books, documents, text, tokens, wikipedia
 from data.pipeline import tasks, workers
 from data.pipeline.tasks import TaskResult
+from extensions.pubmed import pubmed
 from tests.waiting import wait_for
 
 TASKS = 7

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bert.core import rows
+from data import wikipedia
 from data.wiki import enterprise
 
 PROSE = "The '''river''' of version {} & rises <ref>x</ref> in the [[hill]]s.\n[[Kategorie:Fluss]]"
@@ -138,3 +140,8 @@ def test_the_highest_versions_are_those_of_a_table(tmp_path: Path) -> None:
     ids = [number for number, _ in table]
     expected = {n: max(version for number, version in table if number == n) for n in ids if ids.count(n) > 1}
     assert enterprise.copies([tmp_path / "a.ndjson"]) == expected
+
+
+def test_the_stage_names_what_reads_snapshots() -> None:
+    assert rows.load(wikipedia.SNAPSHOT_READER) is enterprise.Reader
+    assert rows.load(wikipedia.SNAPSHOT_LANGUAGE) is enterprise.language

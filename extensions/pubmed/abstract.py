@@ -7,9 +7,9 @@ import re
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from data.citations import mathml
 from data.pipeline import sources
 from data.wiki import references
+from extensions.pubmed import mathml
 
 # Formulas are in MathML, whose prefix a record need not declare.
 WRAPPED = b'<record xmlns:mml="http://www.w3.org/1998/Math/MathML" xmlns:xlink="http://www.w3.org/1999/xlink">'

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert.core import manifest
-from data.pipeline import near_duplicates
+from extensions.data_more import near_duplicates
 
 
 def exact(one: str, other: str) -> float:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from data.citations import abstract
+from extensions.pubmed import abstract
 
 TABLE = "<mtable><mtr><mtd><mn>1</mn></mtd><mtd><mn>2</mn></mtd></mtr><mtr><mtd><mn>3</mn></mtd></mtr></mtable>"
 TEX = r"\documentclass[12pt]{minimal}\usepackage{amsmath}\begin{document}$$\alpha$$\end{document}"

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert.text.hashing import GOLDEN, mix
+from data.documents import Search
 from data.pipeline import parts
 from data.pipeline.duplicates import normalise, text_key
 from data.pipeline.parts import Part
@@ -167,3 +168,6 @@ def _groups(keys: np.ndarray, considered: np.ndarray) -> np.ndarray:
         groups[:, band] = -1
         groups[places, band] = new
     return groups
+
+
+SEARCH = Search(signatures, find)

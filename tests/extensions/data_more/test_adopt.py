@@ -17,7 +17,7 @@ import tensorflow as tf
 from bert.core.errors import InputError
 from bert.text import records
 from bert.text.vocabulary import SPECIAL
-from data import adopt as stages
+from extensions.data_more import adopt as stages
 
 WORDS = [*SPECIAL, *(f"w{number}" for number in range(94))]  # 99
 LENGTH, PREDICTIONS = 37, 5

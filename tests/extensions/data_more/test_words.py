@@ -8,7 +8,7 @@ import pytest
 
 from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import SPECIAL
-from data import words
+from extensions.data_more import words
 
 VOCABULARY = [*SPECIAL, "hep", "##ato", "##cyte", "the", "r", "##u", "##n", "##s", "1", "##2", "."]
 

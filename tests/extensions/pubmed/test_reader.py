@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.core.errors import InputError
-from data.citations import abstract
-from data.citations.reader import Reader
+from extensions.pubmed import abstract
+from extensions.pubmed.reader import Reader
 from tests.pubmed_xml import deletion, record, xml
 
 CONTENT = xml(record(3), record(4, None, version=12), deletion(5, 6), record(123456789)).encode()

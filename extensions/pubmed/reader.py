@@ -1,6 +1,6 @@
 """Read a file of PubMed, as NLM publishes it (`pubmed26n0001.xml.gz`), as a stream of records.
 
-The file is searched for the tags of records; `data.citations.abstract` parses one record at a time. So no declaration
+The file is searched for the tags of records; `abstract.py` parses one record at a time. So no declaration
 of the file is ever parsed, entities cannot expand, and memory is bounded by the largest record that is accepted.
 """
 

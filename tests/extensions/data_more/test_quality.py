@@ -5,7 +5,8 @@ import re
 import pytest
 
 from bert.core import manifest
-from data.pipeline import losses, quality
+from data.pipeline import losses
+from extensions.data_more import quality
 
 SENTENCE = "The mill of the river and its wheel have stood with us since that year"  # mean length 3.8
 WORDS = SENTENCE.split()

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data import pubmed
-from data.citations import abstract
+from extensions.pubmed import abstract, pubmed
 from tests.pubmed_xml import HEAD, deletion, record, write, xml
 
 

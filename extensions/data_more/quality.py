@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from bert.core.errors import InputError
+from data.documents import Filter
 
 NAMES = ("gopher", "c4")
 
@@ -28,7 +29,7 @@ TERMINAL = (".", "!", "?", '"', "\u201d")
 CITATIONS = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
 POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 FEWEST_SENTENCES, FEWEST_WORDS_OF_LINE = 3, 5
-FEW_SENTENCES = "c4: fewer than three sentences"  # known only when the text is split
+FEW_SENTENCES = "c4: fewer than three sentences"
 
 MOSTLY = 0.5  # nearly all English documents of fifty words have two stop words
 
@@ -45,6 +46,11 @@ def judge(text: str, names: Iterable[str]) -> Judged:
     """Apply the named rules: first those of gopher to the text as it is, then those of c4."""
     reason = gopher(text) if "gopher" in names else ""
     return c4(text) if "c4" in names and not reason else Judged(text, reason, Counter())
+
+
+def judge_sentences(number: int, names: Iterable[str]) -> str:
+    """Return why the named rules drop a text with this number of sentences, or ""."""
+    return FEW_SENTENCES if "c4" in names and number < FEWEST_SENTENCES else ""
 
 
 def gopher(text: str) -> str:
@@ -78,7 +84,7 @@ def has_stop_words(words: Iterable[str]) -> bool:
 def c4(text: str) -> Judged:
     """Return the lines that the rules keep, without citation markers, or why the whole text is dropped.
 
-    Who splits the lines into sentences drops a text of fewer than `FEWEST_SENTENCES`, as `FEW_SENTENCES`.
+    The number of sentences is known only when the text is split: `judge_sentences`.
     """
     lower, gone = text.lower(), Counter[str]()
     if "lorem ipsum" in lower:
@@ -116,3 +122,6 @@ def check_language(texts: Iterable[str], where: object) -> None:
             f"{where}: {share:.0%} of the documents have two of the words {', '.join(sorted(STOP_WORDS))}, so most are "
             "not English, for which the rules of --filter are; leave it out, or give English text"
         )
+
+
+FILTER = Filter(NAMES, judge, judge_sentences, check_language)

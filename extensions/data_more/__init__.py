@@ -1,0 +1,1 @@
+"""What only some corpora need: filters of documents, records of other programs, words for a vocabulary."""
