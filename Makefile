@@ -11,7 +11,7 @@ STAGE := @scripts/launcher.sh run python -m scripts.stages
 
 .PHONY: help setup doctor demo download wikipedia books text pubmed documents shards vocab corpus tfrecords bpe tokens \
 	verify stats pretrain squad squad-eval glue race ner serve test test-ci test-all soak parity bench gpu-check \
-	gpu-day-prepare gpu-day lint docs lock audit clean
+	lint docs lock audit clean
 
 help: ## List the targets and variables
 	@echo "Targets:"
@@ -99,12 +99,6 @@ bench: setup ## Time training steps and inference beside transformers on PyTorch
 
 gpu-check: setup ## Compile the models for NVIDIA GPUs, without one: memory, kernels, bytes moved, a roofline
 	$(RUN_WITH_FLAGS) scripts/extra_venv.sh gpu-check scripts/launcher.sh run python -m benchmarks.gpu_check
-
-gpu-day-prepare: setup ## Prepare gpu-day: its data, and the losses on a CPU
-	$(RUN_WITH_FLAGS) python -m benchmarks.gpu_day prepare --output "$${BERT_WORKDIR:-workdir}/gpu_day"
-
-gpu-day: setup ## Measure on one GPU for 40 minutes, the most important first; write docs/results/*-gpu-*.md
-	$(RUN_WITH_FLAGS) python -m benchmarks.gpu_day run --output "$${BERT_WORKDIR:-workdir}/gpu_day"
 
 lint: setup ## Check style, types, which package imports which, and shell scripts
 	$(RUN) ruff check .

@@ -77,7 +77,6 @@ squad.predict --model answers --dataset example/dev.json --output answers.json
 squad.predict --model answers --question "Who founded Dalworks?" --context "{PASSAGE}"
 squad.metric example/dev.json answers.json
 squad.threshold --model answers --dataset version2.json
-squad.latency --model answers --batch 1 --length 48 --calls 10
 squad.export --model answers --output served
 tasks.train classify --data.train classes.tsv --data.dev classes.tsv --init.checkpoint run --run.directory classes
 tasks.predict --model classes "a fine film"

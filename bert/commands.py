@@ -42,7 +42,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "bert.adapt",
         "bert.average",
         "bert.report",
-        "bert.spread",
     ),
     "What a pretrained model knows": (
         "bert.evaluate",
@@ -59,7 +58,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "squad.metric",
         "squad.threshold",
         "squad.export",
-        "squad.latency",
         "squad.report",
     ),
     "Classes, labels, numbers, choices, tags": ("tasks.train", "tasks.predict", "tasks.evaluate", "tasks.thresholds"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fine-tune with several seeds; print mean and deviation of the scores, and draw them. F1 on SQuAD varies by half a
+# Fine-tune with several seeds; print the scores of each, a line a seed. F1 on SQuAD varies by half a
 # point between seeds, and the scores of small data sets by much more.
 #
 #   [SEEDS="1 2 3"] [NP=2] scripts/seeds.sh squad RECIPE TRAIN.json DEV.json --init.checkpoint RUN [training flags...]
@@ -7,7 +7,7 @@
 #   [SEEDS="1 2 3"] [NP=2] scripts/seeds.sh tasks RECIPE TRAIN DEV --init.checkpoint RUN [training flags...]
 #
 # FOLDER is a data set as it is distributed; TRAIN and DEV are files of your own. Results are in
-# $BERT_WORKDIR/seeds/RECIPE: a folder for each seed, spread.json and spread.png. A finished run is not repeated.
+# $BERT_WORKDIR/seeds/RECIPE: a folder for each seed. A finished run is not repeated.
 set -euo pipefail
 
 fail() {
@@ -52,4 +52,4 @@ for seed in ${SEEDS:-1 2 3 4 5}; do
     fi
     scores+=("$run/score.json")
 done
-python -m bert.spread "${scores[@]}" --picture "$out/spread.png" | tee "$out/spread.json"
+cat "${scores[@]}"

@@ -1,7 +1,6 @@
 """The rules of the house that no tool checks; who may import whom is in pyproject.toml, for import-linter."""
 
 import ast
-import itertools
 import math
 import os
 import re
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import pipeline_picture, terminal_picture
+from scripts import pipeline_picture
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("bert", "data", "squad", "tasks", "serve", "extensions")
@@ -367,11 +366,10 @@ def test_every_message_that_the_pages_quote_is_one_of_the_code() -> None:
     assert not unknown, "\n".join(unknown)
 
 
-def test_the_pictures_in_readme_are_what_their_script_draws(tmp_path: Path) -> None:
+def test_the_picture_in_readme_is_what_its_script_draws(tmp_path: Path) -> None:
     pipeline_picture.main(tmp_path)
-    terminal_picture.main(tmp_path)
-    for theme, picture in itertools.product(pipeline_picture.THEMES, ("pipeline", "terminal")):
-        name = f"{picture}-{theme}.svg"
+    for theme in pipeline_picture.THEMES:
+        name = f"pipeline-{theme}.svg"
         assert (ROOT / "docs" / name).read_text() == (tmp_path / name).read_text()
         assert name in (ROOT / "README.md").read_text(encoding="utf-8")
     folders = [box.title for box in pipeline_picture.BOXES if box.title.endswith("/")]

@@ -40,7 +40,7 @@ BY_HAND = {
 """commands that are not checked here, and why"""
 
 
-MEASURES = re.compile(r"python -m (benchmarks|tests)\.|make (bench|gpu-check|gpu-day|soak)\b")
+MEASURES = re.compile(r"python -m (benchmarks|tests)\.|make (bench|gpu-check|soak)\b")
 """commands whose modules import TensorFlow at once"""
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from benchmarks.laboratory.plan import Plan
 from benchmarks.laboratory.trials import EVENTS, TRAINING, Leg, Trial, trials
 from benchmarks.steps import commit, cpu
-from bert import spread
 from bert.core import charts, files, outputs
 from bert.core.errors import Stopped
 from bert.hardware import nvidia
@@ -117,9 +116,8 @@ def shown(values: Sequence[float], digits: int) -> str:
     """Return mean and deviation."""
     if not values:
         return ""
-    summary = spread.spread([{"value": value} for value in values])["value"]
-    deviation = f" +- {summary['deviation']:.{digits}f}" if len(values) > 1 else ""
-    return f"{summary['mean']:.{digits}f}{deviation}"
+    deviation = f" +- {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.{digits}f}{deviation}"
 
 
 def write(plan: Plan, output: Path, command: str, failures: dict[str, str]) -> None:

@@ -79,8 +79,6 @@ class Family:
     """names of the heads of tasks that its classes have"""
     remote: bool = False
     """whether transformers has no such model, and its code is on the Hub"""
-    tensorflow: bool = False
-    """whether a tf_model.h5 is read"""
 
     def key(self, setting: str) -> str:
         """Return their key of one of our settings."""
@@ -143,7 +141,6 @@ _ROWS = (
         tied=TIED,
         fixed={"norm_placement": "post"} | BERT,
         tokenizers=("word pieces", "unigram"),
-        tensorflow=True,
     ),
     Family(
         model_type="megatron-bert",
@@ -151,7 +148,6 @@ _ROWS = (
         classes="MegatronBert",
         tied=TIED,
         fixed={"norm_placement": "pre"} | BERT,
-        tensorflow=True,
     ),
     ROBERTA,
     replace(ROBERTA, model_type="xlm-roberta", title="XLM-RoBERTa", classes="XLMRoberta", tokenizers=("unigram",)),

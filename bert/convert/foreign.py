@@ -51,6 +51,13 @@ KINDS = (  # the first that fits; their own files come before those that others 
     _Kind("google", "*.ckpt*.index", "", "a checkpoint of TensorFlow", f"{COMMAND} google FOLDER RUN"),
     _Kind("", "checkpoints/step-*", "", "a run directory of this program", "give it to the command itself"),
     _Kind("huggingface", "model*.safetensors", "", "a model of transformers", f"{COMMAND} huggingface FOLDER RUN"),
+    _Kind(
+        "",
+        "tf_model.h5",
+        "",
+        "a model of transformers' TensorFlow classes, a file of Keras, which is not read",
+        "save it with save_pretrained of a PyTorch class of transformers first, with from_tf=True of a version 4",
+    ),
     _Kind("", "*.gguf", "", "a model of llama.cpp", "give the model that it was made of"),
     _Kind("", "*.onnx", "", "a graph of ONNX", "give the model that it was made of"),
     _Kind(

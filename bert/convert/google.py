@@ -1,6 +1,6 @@
 """The original checkpoints of google-research/bert: `bert_model.ckpt.*`, `bert_config.json`, `vocab.txt`.
 
-Those of TensorFlow 2's model garden, which come under the same names, are read too (garden.py).
+Those of TensorFlow 2's model garden, which come under the same names, are refused by name.
 
 A checkpoint is a TensorFlow tensor bundle: names, shapes and values can be read without a graph. "gelu" in the
 configuration means the exact function with erf, as in transformers: the published models were trained with it. (Later
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert.convert import architecture, foreign, garden, names, run
+from bert.convert import architecture, foreign, names, run
 from bert.convert.bundle import Bundle, Damaged
 from bert.convert.run import Model
 from bert.core import files
@@ -31,6 +31,7 @@ WORDS, MOST_PADDED = "bert/embeddings/word_embeddings", 1024  # rows
 CONFIG, VOCAB, CHECKPOINT = "bert_config.json", "vocab.txt", "bert_model.ckpt"
 STATE, MAX_STATE = "checkpoint", 1 << 20  # TensorFlow's list of checkpoints, and characters of it
 NEWEST = re.compile(r'^\s*model_checkpoint_path:\s*"([^"\n]+)"', re.MULTILINE)
+GARDEN = re.compile(r"(.*/)?(layer_with_weights-\d+|_transformer_layers)/.+/\.ATTRIBUTES/VARIABLE_VALUE")
 DTYPES = (tf.float32, tf.float16, tf.bfloat16)  # float32 holds every value of the other two
 
 # Name patterns of optimizer state and counters.
@@ -97,13 +98,16 @@ def read_model(folder: Path) -> Model:
     config, vocab = architecture.read_architecture(folder / CONFIG, ("bert",)), load_vocab(folder / VOCAB)
     prefix = index.with_suffix("")
     try:
-        stored = Bundle(prefix)
-        by_objects = garden.is_garden(stored)
-        tensors = garden.Objects(stored, config) if by_objects else stored
-        shapes, ignored = tensors.shapes(), (*IGNORED, *garden.IGNORED) if by_objects else IGNORED
+        tensors = Bundle(prefix)
+        shapes = tensors.shapes()
+        if any(map(GARDEN.fullmatch, shapes)):
+            raise InputError(
+                f"{prefix}: a checkpoint of TensorFlow 2's model garden is not read; save it with save_pretrained of "
+                f"transformers first, and give that folder to {foreign.COMMAND} huggingface"
+            )
         config = _padded(config, shapes)
         run.check_vocab_size(config, vocab, folder / VOCAB)
-        match = names.match(config, "google", shapes, prefix, ignored, absent=names.NOT_GOOGLE)
+        match = names.match(config, "google", shapes, prefix, IGNORED, absent=names.NOT_GOOGLE)
         _check_size(match.weights, tensors, data, prefix)
         values = run.gather(match, "google", tensors.get, prefix)
     except (Damaged, FileNotFoundError) as error:
@@ -124,7 +128,7 @@ def _padded(config: ModelConfig, shapes: Mapping[str, names.Shape]) -> ModelConf
     return dataclasses.replace(config, vocab_size=rows) if fits else config
 
 
-def _check_size(weights: list[names.Weight], tensors: Bundle | garden.Objects, data: list[Path], prefix: Path) -> None:
+def _check_size(weights: list[names.Weight], tensors: Bundle, data: list[Path], prefix: Path) -> None:
     """Check types and sizes before any value is read: a damaged file may claim more bytes than memory has."""
     claimed, available = 0, sum(path.stat().st_size for path in data)
     for name, shape in ((weight.google, weight.shape) for weight in weights):

@@ -1,7 +1,7 @@
 """Folders as written by `save_pretrained` of transformers: config.json, model.safetensors, tokenizer files.
 
-Files of safetensors are read, their header checked against the file first; without one, the `tf_model.h5` of earlier
-versions. A `pytorch_model.bin` is a pickle, which can run arbitrary code, and is never opened.
+Files of safetensors are read, their header checked against the file first. The `tf_model.h5` of earlier versions is
+refused by name. A `pytorch_model.bin` is a pickle, which can run arbitrary code, and is never opened.
 """
 
 import contextlib
@@ -28,7 +28,6 @@ from bert.convert import (
     fast_tokenizer,
     foreign,
     gpt2,
-    h5,
     joined,
     modernbert,
     names,
@@ -134,8 +133,6 @@ def _shards(folder: Path) -> list[Path]:
         if others := [name for name in file_of.values() if not SHARD.fullmatch(name)]:
             raise InputError(f"{folder / INDEX}: {others[0]!a} is not a file of this folder; download it again")
         return sorted(folder / name for name in set(file_of.values()))
-    if (folder / h5.NAME).exists():
-        return [folder / h5.NAME]
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give a folder with {CONFIG} and {WEIGHTS}")
     if not (folder / "pytorch_model.bin").exists() and not any(folder.glob("pytorch_model-*.bin")):
@@ -226,11 +223,11 @@ def _opened(folder: Path, family: Family, heads: int, surplus: str) -> Iterator[
                 raise InputError(f"{path}: no such file, but {INDEX} names it; download it again")
             files.check_regular(path)
             try:
-                is_h5 = path.name == h5.NAME
-                opened = stack.enter_context(h5.File(path) if is_h5 else safe_open(path, framework="numpy"))
+                opened = stack.enter_context(safe_open(path, framework="numpy"))
             except (SafetensorError, OSError) as error:
-                kind = "HDF5" if path.name == h5.NAME else "safetensors"
-                raise InputError(f"{path}: not a complete {kind} file ({error!s:.200}); download it again") from error
+                raise InputError(
+                    f"{path}: not a complete safetensors file ({error!s:.200}); download it again"
+                ) from error
             tensors.add(path, opened)
         yield tensors
 
@@ -267,8 +264,6 @@ def read_model(folder: Path, head_name: str = names.AUTO, prefix: str = "") -> M
     has_setfit = sentence.has_setfit(outer, head_name == NONE)
     fields, scored = _cross_encoder(outer, fields, rules, config, head_name)
     form = cast(names.Form, family.form)
-    if _shards(folder) == [folder / h5.NAME] and not family.tensorflow:
-        raise InputError(f"{folder}: {family.title} is not read from {h5.NAME}; write {WEIGHTS} with save_pretrained")
     tied = gpt2.TIED if config.causal else family.tied
     with _opened(folder, family, config.num_attention_heads, prefix) as tensors:
         _check_prefix(config, family, tensors, prefix, folder)

@@ -22,12 +22,11 @@ from bert.core import cli, files, object_store, object_urls, ranges
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import Range
-from bert.plan import hardware, measurement, picture, search, tables, what_if
+from bert.plan import hardware, measurement, search, tables
 from bert.plan.forecast import Job, forecast
 from bert.plan.hardware import Cluster
 from bert.plan.preparation import Preparation
 from bert.plan.search import Phase, Plan, Target
-from bert.plan.simulate import Failures
 
 PROG = "python -m bert.plan"
 WORDS, CAUSAL_WORDS = 30_522, 50_257  # of Google's vocabulary and of GPT-2's
@@ -66,14 +65,6 @@ class Options:
     target: str = ""
     """hours=24: find the cheapest plan that takes at most 24 hours; cost=500: the fastest that costs at most 500;
     nodes, micro-batches, recomputation, sharding and tensor parallelism are chosen"""
-    what_if: cli.Switch = False
-    """also tell the time with other nodes, a slow network, a slow node, stragglers, and failures"""
-    node_hours: Annotated[float, Range(1, 1e9)] = 5000.0
-    """mean time between failures of one node, for --what_if"""
-    restart_minutes: Annotated[float, Range(0, 1e5)] = 10.0
-    """time after a failure until the run computes again, for --what_if"""
-    picture: Path | None = None
-    """write time and cost over nodes as a PNG file"""
     json: cli.Switch = False
     """print JSON instead of a table"""
 
@@ -83,10 +74,6 @@ class Options:
             raise UsageError("--currency has no effect without --price; give the price of a GPU-hour")
         if self.measured is None and self.measured_ranks != 1:
             raise UsageError("--measured_ranks has no effect without --measured; give metrics.jsonl of that run")
-        if not self.what_if:
-            for name in ("node_hours", "restart_minutes"):
-                if getattr(self, name) != getattr(Options, name):
-                    raise UsageError(f"--{name} has no effect without --what_if; give both")
         if not self.currency.isprintable():
             raise UsageError(f"--currency {self.currency!a}: not a name; give one such as EUR")
 
@@ -153,20 +140,15 @@ def main(argv: list[str]) -> None:
         forecasts = list(best.phases)
     else:
         forecasts = [forecast(name, config, cluster, job) for name, config, job in requested]
-    if options.picture:
-        picture.draw(plans or search.over_nodes(requested, cluster), options.picture)
-    failures = Failures(options.node_hours, options.restart_minutes * 60)
-    questions = what_if.answers(forecasts, failures) if options.what_if else []
     cores = options.cores or os.cpu_count() or 1
     data = Preparation.of(options.text_gigabytes * 1e9, cores, len(forecasts), not options.documents)
     if options.json:
-        extra = {"plans": [tables.plan_json(plan.phases) for plan in plans], "what_if": dict(questions)}
+        extra = {"plans": [tables.plan_json(plan.phases) for plan in plans]}
         print(json.dumps(tables.as_json(forecasts, data) | extra, indent=1))
         return
     print(tables.lines(forecasts, data))
-    for title, rows in (("plans", search.rows(plans)), ("what if", questions)):
-        if rows:
-            print(f"\n{title}", *(f"  {label:<{tables.LABEL - 2}} {text}" for label, text in rows), sep="\n")
+    if plans:
+        print("\nplans", *(f"  {label:<{tables.LABEL - 2}} {text}" for label, text in search.rows(plans)), sep="\n")
 
 
 if __name__ == "__main__":

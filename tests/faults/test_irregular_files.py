@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from bert import spread
 from bert.convert import __main__ as convert
 from bert.convert import architecture, huggingface
 from bert.core import files, manifest
@@ -49,7 +48,6 @@ READERS: dict[str, Callable[[Path], object]] = {
     "questions": examples.read_dataset,
     "questions in lines": lambda path: list(examples.read_pieces(path.rename(f"{path}.jsonl"), strict=True)),
     "compressed questions": lambda path: examples.read_dataset(path.rename(f"{path}.json.gz")),
-    "scores": spread.read_scores,
     "the input of a stage": manifest.content_hash,
 }
 

@@ -6,10 +6,10 @@ STAGES = (
 )
 COMMANDS = (
     *(f"data.{name}" for name in STAGES),
-    *("bert.plan", "bert.doctor", "bert.pretrain", "bert.adapt", "bert.average", "bert.report", "bert.spread"),
+    *("bert.plan", "bert.doctor", "bert.pretrain", "bert.adapt", "bert.average", "bert.report"),
     *("bert.evaluate", "bert.fill_mask", "bert.minimal_pairs", "bert.encode", "bert.search", "bert.generate"),
     *("bert.evaluate_lm", "squad.train", "squad.predict", "squad.metric", "squad.threshold", "squad.export"),
-    *("squad.latency", "squad.report", "tasks.train", "tasks.predict", "tasks.evaluate", "tasks.thresholds"),
+    *("squad.report", "tasks.train", "tasks.predict", "tasks.evaluate", "tasks.thresholds"),
     *("bert.convert", "bert.export", "serve", "scripts.stages"),
     *(
         "bert.pretrain demo_phase1",

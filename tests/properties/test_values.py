@@ -42,7 +42,6 @@ TOGETHER = {
     "squad.predict": ["--model", "a", "--dataset", "b", "--output", "c"],
     "tasks.evaluate": ["--model", "a", "--input", "b"],
     "tasks.predict": ["--model", "a", "--input", "b", "--output", "c"],
-    "benchmarks.gpu_day.__main__": ["list"],
     "benchmarks.task_scores": ["--checkpoint", "a", "--peer_python", "b", "--data", "c", "--output", "d"],
 }
 

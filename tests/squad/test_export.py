@@ -1,7 +1,6 @@
 """The exported graph answers as the Python path does, from the same text, with nothing of ours around it."""
 
 import errno
-import json
 import math
 from dataclasses import asdict, replace
 
@@ -18,7 +17,7 @@ from bert.model.encoder import variables
 from bert.model.heads import TaskModel
 from bert.text import windows
 from bert.training import checkpoint
-from squad import answering, export, latency, model, threshold
+from squad import answering, export, model, threshold
 from squad.config import Windowing
 from squad.examples import Dataset, Example
 from squad.model import AnswerSpans
@@ -236,22 +235,3 @@ def test_what_cannot_be_exported_leaves_nothing(narrow, tmp_path, monkeypatch):
         with pytest.raises(UsageError):
             exported(narrow.run, tmp_path / "other", *flags)
     assert not (tmp_path / "other").exists()
-
-
-@pytest.mark.slow
-def test_latency_is_told_for_every_setting(wide, capfd):
-    latency.main(f"--model {wide.run} --batch 1 3 --length 17 71 --calls 7 --warmup 1".split())
-    said = capfd.readouterr()
-    rows = [json.loads(line) for line in said.out.splitlines()]
-    assert [(row["length"], row["batch"]) for row in rows] == [(17, 1), (17, 3), (71, 1), (71, 3)]
-    for row in rows:
-        percentiles = [row[f"p{p}_ms"] for p in (50, 90, 95, 99)]
-        assert percentiles[0] > 0 and percentiles == sorted(percentiles)
-        assert row["sequences_per_second"] * row["mean_ms"] == pytest.approx(1000 * row["batch"])
-    assert "p99" in said.err
-
-
-@pytest.mark.parametrize("flags", ["--length 72", "--length 12", "--batch 0", "--calls 0"])
-def test_latency_of_what_cannot_be_is_refused(wide, flags):
-    with pytest.raises(UsageError):
-        latency.main(["--model", str(wide.run), *flags.split()])

@@ -110,3 +110,11 @@ def test_numbers_of_an_index_are_read_as_protobuf_writes_them() -> None:
     for number in [*range(300), *(1 << bits for bits in range(9, 60)), 2**35 - 1]:
         content = encoder._VarintBytes(number)
         assert bundle._varint(content + b"\1", 0) == (number, len(content))
+
+
+def test_a_checkpoint_of_the_model_garden_is_refused_by_name(tmp_path: Path) -> None:
+    original_folder(tmp_path / "garden", {})
+    place = "model/layer_with_weights-0/embeddings/.ATTRIBUTES/VARIABLE_VALUE"
+    checkpoint.write_bundle(tmp_path / "garden/bert_model.ckpt", {place: np.zeros([9, 4], np.float32)})
+    with pytest.raises(InputError, match=r"model garden is not read; save it with save_pretrained"):
+        convert.main(["import", "google", str(tmp_path / "garden"), str(tmp_path / "run")])

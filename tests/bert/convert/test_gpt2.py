@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -76,23 +75,6 @@ def test_names_without_a_prefix_buffers_and_one_of_two_tied_weights_are_taken(ex
         save_file(stored, exported / "model.safetensors")
         convert.main(["import", "huggingface", str(exported), str(tmp_path / f"back{number}")])
         np.testing.assert_array_equal(weights(tmp_path / f"back{number}")["embeddings/word"], plain["wte.weight"])
-
-
-def test_the_file_of_the_tensorflow_class_has_rows_for_biases(exported: Path, tmp_path: Path) -> None:
-    convert.main(["import", "huggingface", str(exported), str(tmp_path / "one")])
-    tensors = load_file(exported / "model.safetensors")
-    (exported / "model.safetensors").unlink()
-    with h5py.File(exported / "tf_model.h5", "w") as stored:  # as TFGPT2LMHeadModel.save_pretrained lays it out
-        for name, value in tensors.items():
-            *path, last = name.replace("h.", "h_@_", 1).split(".")
-            if path[-1].startswith("ln_"):
-                last = {"weight": "gamma", "bias": "beta"}[last]
-            elif path[-1] == "wpe":
-                last = "embeddings"
-            place = "/".join(["transformer", "tfgpt2lm_head_model", *path, f"{last}:0"]).replace("@", ".")
-            stored[place] = value[None] if last == "bias" else value
-    convert.main(["import", "huggingface", str(exported), str(tmp_path / "two")])
-    same_bits(weights(tmp_path / "one"), weights(tmp_path / "two"))
 
 
 def test_a_padding_token_that_was_added_and_an_end_that_is_only_added_are_taken(exported: Path, tmp_path: Path) -> None:

@@ -51,6 +51,10 @@ FOREIGN = {  # files of folders that are not of transformers, as their programs 
     "TF-Hub": ({"saved_model.pb": "", "assets/vocab.txt": ""}, "a SavedModel"),
     "Lightning": ({"epoch=1-step=2.ckpt": ""}, "Lightning, a pickle"),
     "ONNX": ({"config.json": "{}", "model.onnx": ""}, "graph of ONNX"),
+    "Keras": (
+        {"config.json": "{}", "tf_model.h5": ""},
+        "a file of Keras, which is not read .tf_model.h5.; save it with save_pretrained",
+    ),
     "pickle": ({"config.json": "{}", "pytorch_model.bin": "", "model.onnx": ""}, "a pickle .pytorch_model.bin"),
 }
 

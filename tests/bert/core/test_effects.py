@@ -129,8 +129,6 @@ def test_a_run_that_has_begun_with_such_a_flag_goes_on_with_it(tmp_path: Path, m
         ("bert.export.__main__", "triton RUN DIR --version 3", ""),
         ("bert.plan.__main__", "--gpu a100 --measured_ranks 8", "--measured_ranks has no effect without --measured"),
         ("bert.plan.__main__", "--gpu a100 --measured FILE --measured_ranks 8", ""),
-        ("bert.plan.__main__", "--gpu a100 --node_hours 99", "--node_hours has no effect without --what_if"),
-        ("bert.plan.__main__", "--gpu a100 --restart_minutes 9 --what_if", ""),
         ("squad.predict", "RUN --question A --context B --nbest FILE", "--nbest is for --dataset"),
         ("squad.predict", "RUN --question A --context B --null_odds FILE", "--null_odds is for --dataset"),
         ("squad.predict", "RUN --dataset FILE --output OUT --nbest FILE --null_odds ODDS", ""),

@@ -217,7 +217,6 @@ def test_every_command_runs_on_a_machine_with_gpus(dataset: Path, tmp_path: Path
         ["bert.pretrain", "demo_phase1", "--data.train", dataset, "--run.directory", pretrained, *TINY, *SHORT],
         ["squad.train", *tune, *windows, "--run.steps", 1, "--batch.total", 2],
         ["squad.predict", *model, "--question", "w1 ?", "--context", "w3 w4"],
-        ["squad.latency", *model, "--batch", 1, "--length", 17, "--calls", 1, "--warmup", 0],
         ["squad.export", *model, "--output", tmp_path / "served"],
         ["bert.encode", *model, "--input", tmp_path / "texts.txt", "--output", tmp_path / "out.jsonl"],
         ["bert.convert", "export", "huggingface", answering, tmp_path / "exported"],
