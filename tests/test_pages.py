@@ -166,6 +166,7 @@ class Checker:
 
     def module(self, name: str, argv: Sequence[str]) -> None:
         """Check a command of Python: its `main` is run until it has understood its arguments."""
+        name = commands.EXTENSIONS.get(name, name)
         spec = importlib.util.find_spec(name)
         if spec is None:
             raise UsageError(f"no module {name}")
