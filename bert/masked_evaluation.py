@@ -19,7 +19,7 @@ from bert.heads import GENERATOR, REPLACED_TOKEN
 from bert.masked_words import MaskedWords, check_head
 from bert.pretraining import Pretraining, ReplacedTokens, pairs_of
 from bert.runs import Compute, Run
-from bert.text import byte_bpe, dynamic_masking, rules, sampler, tokenizer_kind, vocabulary
+from bert.text import dynamic_masking, rules, sampler, tokenizer_kind, vocabulary
 from bert.text.dynamic_masking import DynamicMasking
 from bert.text.records import Dataset
 from bert.text.tokenization import WordPieceTokenizer
@@ -89,7 +89,7 @@ def _check(run: Run, data: Source, folder: Path) -> None:
     stored = data.manifest.files.get(theirs.name)
     vocab_sha256, size = data.description.vocab_sha256 or (stored and stored.sha256), data.description.vocab_size
     differs = vocab_sha256 not in (None, tokenizer.vocab_sha256)
-    if differs and stored and ours.name == theirs.name == byte_bpe.NAME:  # an import writes it in another form
+    if differs and stored and ours.name == theirs.name == vocabulary.TOKENIZER:  # an import writes it in another form
         differs = tokenizer_kind.content(ours) != tokenizer_kind.content(theirs)
     if differs or size > run.config.vocab_size:
         raise InputError(

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated
 
 from bert import recipes
-from bert.core import cli, paths, ranges
+from bert.core import cli, paths, ranges, rows
 from bert.core.config import PretrainConfig
 from bert.core.errors import InputError, UsageError
 from bert.core.progress import is_first_rank
@@ -31,6 +31,7 @@ from bert.recipes import Phase
 from bert.text import vocabulary
 
 PROG = "python -m bert.pretrain"
+FORM = "bert.convert.run:check_model"  # raises InputError for a model that other programs have no form for
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,13 +93,11 @@ def _start(phases: Sequence[Phase], recorded: str) -> None:
 
 def _tell_form(phase: Phase) -> None:
     """Tell, on one rank, if the model that a phase begins anew will have no form in other programs."""
-    from bert.convert import run as convert
-
     vocab = vocabulary.path_in(phase.config.data.train or Path())
     if not is_first_rank() or not vocab.exists():  # such as one in an object store
         return
     try:
-        convert.check_model(phase.config.model, vocab, phase.config.run.path / "bert_config.json")
+        rows.load(FORM)(phase.config.model, vocab, phase.config.run.path / "bert_config.json")
     except InputError as error:
         print(f"note: the model cannot go out to Hugging Face's format: {error}", file=sys.stderr)
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert import distillation, recipes
-from bert.causal.task import CausalLM
 from bert.core import ending, object_store
 from bert.core.config import ModelConfig, ObjectiveConfig, PretrainConfig
 from bert.core.errors import InputError, Stopped, UsageError
+from bert.core.rows import Rows
 from bert.core.stopping import stops
 from bert.hardware.devices import Device
 from bert.heads import GENERATOR, MASKED_LM, REPLACED_TOKEN
@@ -24,11 +24,10 @@ from bert.model.parts import WHOLE, Parts
 from bert.model.replaced_tokens import Masked, ReplacedTokensModel
 from bert.recipes import Phase
 from bert.runs import Run
-from bert.text import dynamic_masking, records, sampler, token_file, vocabulary
+from bert.text import dynamic_masking, records, sampler, vocabulary
 from bert.text.instances import MASK_SHARES
 from bert.text.rules import RULES
 from bert.text.sampler import Batch
-from bert.text.token_stream import TokenStream
 from bert.training import checkpoint, loop, mirror, preflight, resume
 from bert.training.communicator import Communicator
 from bert.training.distributed import connect, on_rank_zero
@@ -36,6 +35,14 @@ from bert.training.task import Task
 
 SPLITS = ("train", "heldout")
 ALONE = Communicator()
+CAUSAL: Rows[Callable[..., Any]] = Rows(
+    {
+        "task": "bert.causal.task:CausalLM",
+        "samples": "bert.text.token_stream:TokenStream",
+        "checked": "bert.text.token_file:checked",
+    }
+)
+"""what a causal model has instead: its task, its samples, and what looks at their files"""
 
 
 class PretrainingModel(tf.Module):
@@ -192,9 +199,10 @@ def datasets(
             raise UsageError("data.skip_bad has no effect: a stream of tokens has no records; leave it out")
         if config.data.mask_shares:
             raise UsageError("data.mask_shares has no effect: a causal model masks nothing; leave it out")
-        described = on_rank_zero(lambda: token_file.checked(folder), comm)
+        described = on_rank_zero(lambda: CAUSAL["checked"](folder), comm)
         train_tokens, heldout_tokens = (
-            TokenStream(folder, split, length or config.model.max_position_embeddings, described) for split in SPLITS
+            CAUSAL["samples"](folder, split, length or config.model.max_position_embeddings, described)
+            for split in SPLITS
         )
         return train_tokens, heldout_tokens
     if length:
@@ -233,7 +241,8 @@ def pairs_of(data: loop.Data) -> str:
 def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
     """Return the task of the model on these data; `parts` says which part of the model this device holds."""
     if config.model.causal:
-        return CausalLM(config.model, config.run.seed, parts)
+        causal: Task = CAUSAL["task"](config.model, config.run.seed, parts)
+        return causal
     if config.generator is None:
         return Pretraining(config.model, config.run.seed, pairs_of(data), parts)
     _check_pairs(config, data)

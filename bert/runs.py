@@ -13,13 +13,12 @@ import sys
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from bert import labels, thresholds
-from bert.bases import Base, Bases, base_of
-from bert.core import manifest
+from bert.core import manifest, rows
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.engines import engine as engines
@@ -32,6 +31,9 @@ from bert.model.encoder import Encoder, variables
 from bert.text import vocabulary
 from bert.text.tokenization import Tokenizer, tokenizer_for
 from bert.training import checkpoint, description, mirror
+
+if TYPE_CHECKING:
+    from bert.bases import Base, Bases
 
 
 class Run:
@@ -92,9 +94,10 @@ class Run:
         self._loaded = True
 
     @property
-    def base(self) -> Base:
+    def base(self) -> "Base":
         """The base weights of its encoder. Raise as `checkpoint.to_use` does."""
-        return base_of(self.config, self._verified)
+        base: Base = rows.load("bert.bases:base_of")(self.config, self._verified)
+        return base
 
     def encoder(
         self, compute: Compute = "float32", engine: Engine = "tensorflow", heads: Sequence[tf.Module] = ()

@@ -20,8 +20,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from bert.core import checked_json, files
 from bert.core.errors import InputError
+from bert.text.vocabulary import LARGEST, TOKENIZER
 
-NAME = "tokenizer.json"
+NAME = TOKENIZER
 GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))  # the same under two names
 END = "<|endoftext|>"
 GPT2 = (END,)  # special tokens of GPT-2
@@ -29,7 +30,6 @@ ROBERTA = BEGIN, PAD, CLOSE, UNKNOWN, MASK = ("<s>", "<pad>", "</s>", "<unk>", "
 BYTES = tuple(sorted(pre_tokenizers.ByteLevel.alphabet()))  # the characters that stand for the 256 bytes
 PADDING = ("[PAD]", "<pad>", "<|pad|>", "<|padding|>", "<PAD>")  # that people add to GPT-2's tokens; no text has it
 MAX_CHARACTERS = 256 << 20  # of a tokenizer.json; that of 50,257 tokens has two million
-LARGEST = 1 << 24  # tokens
 FIRST, SECOND = LARGEST, LARGEST + 1  # ids of no token
 PIECE = 1 << 16  # characters from which a text is cut
 TOGETHER = 1 << 20  # characters that are encoded at once: each token takes some hundred bytes for a moment
@@ -243,6 +243,16 @@ def read_tables(path: Path, special: tuple[str, ...]) -> Tables:
         return Tables(vocabulary, [_pair(merge) for merge in content.model.merges], special + more, prefix, strips)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a byte-level BPE ({error}); {remedy}") from error
+
+
+def read_roberta(path: Path) -> Tables:
+    """Do as `read_tables`, with RoBERTa's special tokens."""
+    return read_tables(path, ROBERTA)
+
+
+def read_gpt2(path: Path) -> Tables:
+    """Do as `read_tables`, with GPT-2's special token."""
+    return read_tables(path, GPT2)
 
 
 def _check_rules(content: _File, special: tuple[str, ...]) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from bert.core import manifest
 from bert.core.errors import IntegrityError
 from bert.core.random_access import RandomAccess
-from bert.text.byte_bpe import LARGEST
+from bert.text.vocabulary import LARGEST
 
 BLOCK = 4096  # bytes with one CRC; two samples of 1,024 tokens
 BUFFER = 1 << 20  # bytes that are written at once, a multiple of BLOCK

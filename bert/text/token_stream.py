@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert.core import manifest
 from bert.core.errors import InputError, IntegrityError
 from bert.core.random_access import RandomAccess
-from bert.text import byte_bpe, token_file
+from bert.text import token_file, vocabulary
 from bert.text.records import Description, Feature, FeatureSpec
 from bert.text.token_file import SUFFIX, Stream, TokenFile
 
@@ -41,7 +41,7 @@ class TokenStream:
             raise InputError(f"{folder}: no tokens of split {split!r}; make them with python -m data.tokens")
         stored = self.manifest.extra_as(Stream)
         self.length, self.end, self.vocab_size = length, stored.end_id, stored.vocab_size
-        self.tokenizer = folder / byte_bpe.NAME
+        self.tokenizer = folder / vocabulary.TOKENIZER
         self._check_tokenizer(stored)
         disk = RandomAccess()
         self._files = [TokenFile(self.manifest, name, disk) for name in names]
@@ -63,7 +63,7 @@ class TokenStream:
         self.sources: tuple[str, ...] = ("",)
 
     def _check_tokenizer(self, stored: Stream) -> None:
-        listed = self.manifest.files.get(byte_bpe.NAME)
+        listed = self.manifest.files.get(vocabulary.TOKENIZER)
         if listed is None or listed.sha256 != stored.tokenizer_sha256:
             raise IntegrityError(f"{self.tokenizer}: not the tokenizer of these tokens; build the folder again")
         manifest.verify_file(self.tokenizer, listed.sha256)

@@ -1,15 +1,29 @@
 """The kinds of tokenizers of encoders, told by the file: a `vocab.txt`, or one of three kinds of `tokenizer.json`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from bert.core import files
 from bert.core.errors import InputError
-from bert.text import bracketed_bpe, byte_bpe, unigram
-from bert.text.vocabulary import load_vocab
+from bert.core.rows import Rows
 
 Kind = Literal["word pieces", "byte pairs", "bracketed byte pairs", "unigram"]
+
+# Whether the fields of a tokenizer.json are of a kind; those that are of none are read as byte pairs.
+RECOGNISED: Mapping[Kind, Callable[[dict[str, Any]], bool]] = cast(
+    Any, Rows({"unigram": "bert.text.unigram:is_kind", "bracketed byte pairs": "bert.text.bracketed_bpe:is_kind"})
+)
+# What is equal for two files if their tokenizers are.
+CONTENTS: Rows[Callable[[Path], Any]] = Rows(
+    {
+        "word pieces": "bert.text.vocabulary:load_vocab",
+        "unigram": "bert.text.unigram:text_of",
+        "bracketed byte pairs": "bert.text.bracketed_bpe:text_of",
+        "byte pairs": "bert.text.byte_bpe:read_roberta",
+        "GPT-2's byte pairs": "bert.text.byte_bpe:read_gpt2",
+    }
+)
 
 
 def of(path: Path) -> Kind:
@@ -20,17 +34,12 @@ def of(path: Path) -> Kind:
         fields = files.read_object(path)
     except (InputError, OSError):
         return "byte pairs"
-    if unigram.is_kind(fields):
-        return "unigram"
-    return "bracketed byte pairs" if bracketed_bpe.is_kind(fields) else "byte pairs"
+    return next((kind for kind, is_kind in RECOGNISED.items() if is_kind(fields)), "byte pairs")
 
 
-def content(path: Path) -> Any:
-    """Return what is equal for two files if their tokenizers are. Raise InputError for a damaged file."""
-    read: dict[Kind, Callable[[Path], Any]] = {
-        "word pieces": load_vocab,
-        "unigram": unigram.text_of,
-        "bracketed byte pairs": bracketed_bpe.text_of,
-        "byte pairs": lambda path: byte_bpe.read_tables(path, byte_bpe.ROBERTA),
-    }
-    return read[of(path)](path)
+def content(path: Path, causal: bool = False) -> Any:
+    """Return what is equal for two files if their tokenizers are. Raise InputError for a damaged file.
+
+    causal: whether it is the tokenizer of a causal model, GPT-2's.
+    """
+    return CONTENTS["GPT-2's byte pairs" if causal else of(path)](path)

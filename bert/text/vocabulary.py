@@ -11,13 +11,15 @@ from typing import Any
 
 from bert.core import files, manifest
 from bert.core.errors import InputError
-from bert.text import byte_bpe, characters
+from bert.text import characters
 from bert.text.normalization import LONGEST_WORD, Rules
 
 MAX_CHARACTERS = 64 << 20  # of a whole vocab.txt; that of 104 languages has one million
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 NAME, RULES = "vocab.txt", "tokenizer_config.json"
+TOKENIZER = "tokenizer.json"  # vocabulary and rules of any other tokenizer
+LARGEST = 1 << 24  # tokens of a vocabulary
 UNICODE, FOLDS, FAST = (
     "unicode_version",
     "folds_compatibility_characters",
@@ -31,13 +33,13 @@ MARKER = re.compile(r"\[.*\]|<.*>")  # no word of a text: [unused1], [ENT], <S>
 
 def path_in(run: Path) -> Path:
     """Return the path of the vocabulary of a run: its `vocab.txt` or, without word pieces, its `tokenizer.json`."""
-    words, pairs = run / NAME, run / byte_bpe.NAME
+    words, pairs = run / NAME, run / TOKENIZER
     return pairs if pairs.exists() and not words.exists() else words
 
 
 def name_for(vocab: Path) -> str:
     """Return the name that a vocabulary has in a run directory, whatever the user's file is called."""
-    return byte_bpe.NAME if vocab.suffix == ".json" else NAME
+    return TOKENIZER if vocab.suffix == ".json" else NAME
 
 
 def load_vocab(path: Path) -> list[str]:

@@ -12,7 +12,7 @@ from bert.core.config import OptimizerConfig, RunConfig, TrainConfig, as_flags, 
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.manifest import Manifest
 from bert.model.low_rank import is_of_update
-from bert.text import byte_bpe, rules, tokenizer_kind, vocabulary
+from bert.text import rules, tokenizer_kind, vocabulary
 from bert.text.vocabulary import rules_of
 from bert.training import checkpoint, division, length, preflight, schedule
 from bert.training.communicator import Communicator
@@ -213,7 +213,7 @@ def check_vocabulary(theirs: Path, ours: Path, causal: bool) -> None:
         )
 
     def read(path: Path) -> Any:
-        return byte_bpe.read_tables(path, byte_bpe.GPT2) if causal else tokenizer_kind.content(path)
+        return tokenizer_kind.content(path, causal)
 
     if (tokens := read(theirs)) != read(ours):
         raise UsageError(f"{theirs} and {ours} differ; make the data with the vocabulary of the weights")

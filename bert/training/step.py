@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
+from bert.core import rows
 from bert.core.config import ParallelConfig, PrecisionConfig, RunConfig
 from bert.model.dropout import DropoutRng
 from bert.model.low_rank import has_terms
@@ -24,9 +25,9 @@ from bert.training.optimizer import Optimizer
 from bert.training.overlap import Overlap
 from bert.training.reduction import ByBuckets, Reducer, Sharded, Together
 from bert.training.task import Execution, Sums, Task, means, terms
-from bert.training.whole_batch import WholeBatch
 
 UNDIVIDED = ParallelConfig()
+WHOLE_BATCH = "bert.training.whole_batch:WholeBatch"  # for a loss that depends on all samples of an update together
 NOTHING: State = {}
 
 
@@ -68,7 +69,7 @@ class Step:
         whole = getattr(task, "of_all_samples", None) is not None
         divided = comm.parts.count > 1
         self._terms = [place for place, name in enumerate(optimizer.weights) if divided and has_terms(name)]
-        self._whole = WholeBatch(task, execution, comm, run.seed) if whole else None  # type: ignore[arg-type]
+        self._whole = rows.load(WHOLE_BATCH)(task, execution, comm, run.seed) if whole else None
         self.apply = optimizer.updater(self.guard, buckets)
         self._divisors: Mapping[str, float] = getattr(task, "divisors", {})
         self._clip_norm, self._next_clip_norm = optimizer.clip_norm, tf.Variable(optimizer.clip_norm, trainable=False)

@@ -17,7 +17,7 @@ from bert import adapt, evaluate, pretrain
 from bert.core import manifest
 from bert.core.errors import InputError, UsageError
 from bert.text import byte_bpe, byte_words, dynamic_masking, tokenization
-from bert.text.tokenization import BytePairTokenizer
+from bert.text.json_tokenizers import BytePairTokenizer
 from tests import unigram
 from tests.bert.convert import test_modernbert, test_roberta
 from tests.bert.convert.equations import imported

@@ -16,7 +16,7 @@ from bert.core.config import ModelConfig
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, variables
 from bert.model.heads import TaskModel
-from bert.text.tokenization import BracketedTokenizer
+from bert.text.json_tokenizers import BracketedTokenizer
 from bert.training import checkpoint
 from data import tfrecords
 from tests.bert.text import bracketed as tokenizer

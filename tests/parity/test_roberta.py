@@ -13,7 +13,7 @@ import pytest
 
 from bert.core.config import ModelConfig
 from bert.text import byte_bpe
-from bert.text.tokenization import BytePairTokenizer
+from bert.text.json_tokenizers import BytePairTokenizer
 from data import tfrecords
 from tests.parity.test_transformers import Arrays, assert_equal, command, oracle, ours, theirs, to_run
 

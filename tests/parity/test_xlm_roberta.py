@@ -13,7 +13,7 @@ import pytest
 
 from bert.core.config import ModelConfig
 from bert.text import byte_bpe
-from bert.text.tokenization import UnigramTokenizer
+from bert.text.json_tokenizers import UnigramTokenizer
 from tests.parity.test_transformers import Arrays, assert_equal, command, oracle, ours, theirs, to_run
 from tests.unigram import PIECES, write
 

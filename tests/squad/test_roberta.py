@@ -5,7 +5,7 @@ import pytest
 
 from bert.core.errors import UsageError
 from bert.text import byte_bpe
-from bert.text.tokenization import BytePairTokenizer
+from bert.text.json_tokenizers import BytePairTokenizer
 from squad import features
 from squad.config import Windowing
 from squad.examples import Example

@@ -8,7 +8,7 @@ import pytest
 from bert.core.errors import UsageError
 from bert.runs import Run
 from bert.text import byte_bpe
-from bert.text.tokenization import BytePairTokenizer
+from bert.text.json_tokenizers import BytePairTokenizer
 from tasks import alignment, inputs, train
 from tests.bert.convert import test_modernbert as modernbert
 from tests.bert.convert.equations import imported

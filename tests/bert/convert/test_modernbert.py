@@ -26,7 +26,7 @@ from bert.model.heads import TaskModel
 from bert.pretraining import PretrainingModel
 from bert.runs import Run
 from bert.text import byte_bpe
-from bert.text.tokenization import BracketedTokenizer
+from bert.text.json_tokenizers import BracketedTokenizer
 from bert.training import checkpoint
 from tasks.model import spaces_words
 from tests.bert.convert import test_roberta as roberta

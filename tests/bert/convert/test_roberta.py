@@ -19,7 +19,8 @@ from bert.model.encoder import variables
 from bert.model.heads import Pooler
 from bert.runs import Run
 from bert.text import byte_bpe
-from bert.text.tokenization import BytePairTokenizer, tokenizer_for
+from bert.text.json_tokenizers import BytePairTokenizer
+from bert.text.tokenization import tokenizer_for
 from bert.training import checkpoint
 from tests.bert.convert.equations import CLASSES, D, Equations, a_dense, a_norm, encoder, imported, random_tensors
 from tests.bert.convert.folders import Values, same_bits, weights

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.text import byte_bpe
-from bert.text.tokenization import BytePairTokenizer, tokenizer_for
+from bert.text.json_tokenizers import BytePairTokenizer
+from bert.text.tokenization import tokenizer_for
 from tests.bert.convert.test_roberta import MERGES, TOKENS, VOCABULARY
 
 

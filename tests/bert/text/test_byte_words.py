@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from bert.text import byte_bpe, byte_words
-from bert.text.tokenization import BytePairTokenizer, read
+from bert.text.json_tokenizers import BytePairTokenizer
+from bert.text.tokenization import read
 from tests.bert.text import bracketed
 
 ENDINGS = [("'", "s"), ("'", "t"), ("'", "r"), ("'r", "e"), ("'", "v"), ("'v", "e"), ("'", "m"), ("'", "l")]

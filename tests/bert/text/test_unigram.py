@@ -11,7 +11,7 @@ import pytest
 
 from bert.core.errors import InputError
 from bert.text import unigram
-from bert.text.tokenization import UnigramTokenizer
+from bert.text.json_tokenizers import UnigramTokenizer
 from tests.unigram import PIECES, SCORES, fields, write
 
 SPACE = "\u2581"
