@@ -10,20 +10,19 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert import distillation, recipes
+from bert import recipes
 from bert.core import ending, object_store
 from bert.core.config import ModelConfig, ObjectiveConfig, PretrainConfig
 from bert.core.errors import InputError, Stopped, UsageError
 from bert.core.rows import Rows
 from bert.core.stopping import stops
 from bert.hardware.devices import Device
-from bert.heads import GENERATOR, MASKED_LM, REPLACED_TOKEN
+from bert.heads import GENERATOR, REPLACED_TOKEN
 from bert.model import cost, heads, losses
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.parts import WHOLE, Parts
 from bert.model.replaced_tokens import Masked, ReplacedTokensModel
 from bert.recipes import Phase
-from bert.runs import Run
 from bert.text import dynamic_masking, records, sampler, vocabulary
 from bert.text.instances import MASK_SHARES
 from bert.text.rules import RULES
@@ -43,6 +42,13 @@ CAUSAL: Rows[Callable[..., Any]] = Rows(
     }
 )
 """what a causal model has instead: its task, its samples, and what looks at their files"""
+TEACHING: Rows[Callable[..., Any]] = Rows(
+    {
+        "teacher_of": "extensions.distillation.pretraining:teacher_of",
+        "with_teacher": "extensions.distillation.pretraining:with_teacher",
+    }
+)
+"""what opens the run of a teacher, and what makes of a task one that learns from it too"""
 
 
 class PretrainingModel(tf.Module):
@@ -115,18 +121,6 @@ class Pretraining:
         head = self.module.masked_lm
         scores = (tf.cast(outputs[0], tf.float32) + head.biases())[..., : head.vocab_size]
         return {"mlm": losses.soft_labels(scores, taught, batch["masked_lm_weights"], temperature)}
-
-
-class WordTeacher(PretrainingModel):
-    """A trained model of masked words that gives its scores of the vocabulary, biases included."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config, seed=0, pairs="none")
-
-    def __call__(self, batch: Batch, mode: Mode) -> tf.Tensor:
-        """Return the scores of the masked positions [B, P, V], float32."""
-        words, _ = super().__call__(batch, mode)
-        return (tf.cast(words, tf.float32) + self.masked_lm.biases())[..., : self.masked_lm.vocab_size]
 
 
 class ReplacedTokens:
@@ -265,7 +259,7 @@ def describe(config: PretrainConfig, data: loop.Data, ranks: int) -> str:
     requested, config = config, resolve(config, data, Device(kind="GPU"), ranks // parts)
     sequence = loop.sequence_length(config.model, data)
     predictions = sequence if config.model.causal else data.spec["masked_lm_ids"]["shape"][0]
-    teacher = teacher_of(config, sequence, ALONE).config if config.distill.teacher else None
+    teacher = TEACHING["teacher_of"](config, sequence, ALONE).config if config.distill.teacher else None
     lines = cost.describe(
         config, ranks, sequence=sequence, predictions=predictions, available=len(data), teacher=teacher
     )
@@ -309,11 +303,11 @@ def train(phase: Phase, comm: Communicator, recipe: str) -> None:
             comm,
         )
     tokens = loop.sequence_length(config.model, data)
-    teacher = teacher_of(config, tokens, comm) if config.distill.teacher else None
+    teacher = TEACHING["teacher_of"](config, tokens, comm) if config.distill.teacher else None
     preflight.before_weights(config, comm, teacher=teacher.config if teacher else None)
     task, taught = task_for(config, data, comm.parts), dict[str, str]()
     if teacher:
-        task, taught = with_teacher(task, teacher, config, _vocab(phase), comm)
+        task, taught = TEACHING["with_teacher"](task, teacher, config, _vocab(phase), comm)
     training = loop.Training(
         task=task,
         config=config,
@@ -326,38 +320,6 @@ def train(phase: Phase, comm: Communicator, recipe: str) -> None:
         entries={"recipe": recipe, **taught},
     )
     loop.train(training)
-
-
-def teacher_of(config: PretrainConfig, tokens: int, comm: Communicator) -> Run:
-    """Return the run of the teacher. Raise as `distillation.opened` does, UsageError without masked words.
-
-    tokens: of a sequence.
-    """
-
-    def check(run: Run) -> None:
-        if config.model.causal or config.generator or run.config.causal:
-            raise UsageError(f"--distill.teacher {run.path}: the model and its teacher must predict masked words")
-        if config.distill.has_soft_labels and not run.has(MASKED_LM):
-            raise UsageError(
-                f"--distill.teacher {run.path}: has no head for masked words; give a run of bert.pretrain or an import "
-                "with that head, or --distill.weight 0 to learn its layers alone"
-            )
-
-    return distillation.opened(config.distill, config.model, tokens, config.parallel, comm, check)
-
-
-def with_teacher(
-    task: Task, run: Run, config: PretrainConfig, vocab: Path, comm: Communicator
-) -> tuple[Task, dict[str, str]]:
-    """Return the task with soft labels of a teacher, and what config.json says of it. Raise as `distillation.load`."""
-    assert isinstance(task, Pretraining), "`teacher_of` checks it"
-    make = WordTeacher if config.distill.has_soft_labels else distillation.LayersTeacher
-    teacher = make(dataclasses.replace(run.config, vocab_multiple=1))
-    begun = config.run.path
-    if config.init.step and config.init.source and not checkpoint.steps(begun):
-        begun = config.init.source  # whose updates up to `init.step` this run has
-    entry = distillation.load(run, teacher, vocab, config.model, begun, comm)
-    return distillation.Distilled(task, teacher, config.distill, config.run.seed), entry
 
 
 def _folder(phase: Phase) -> Path:
@@ -396,7 +358,7 @@ def _check_later(begin: _Begin, comm: Communicator) -> None:
     _, config, data = begin
     tokens, replicas = loop.sequence_length(config.model, data), comm.replicas
     sampler.BatchSampler(data, config.batch, config.run.seed, replicas.rank, replicas.size)
-    teacher = teacher_of(config, tokens, comm).config if config.distill.teacher else None
+    teacher = TEACHING["teacher_of"](config, tokens, comm).config if config.distill.teacher else None
     preflight.before_weights(config, comm, teacher=teacher)
     preflight.before_updates(config, comm, data.manifest.path, tokens)
     _check_pairs(config, data)

@@ -1,22 +1,21 @@
 """Fine-tuning of every kind: the objective, the development set, and what one command does for all tasks."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
-from bert import distillation
 from bert.core import ending, paths
 from bert.core.config import BatchConfig, FineTuneConfig, ModelConfig
 from bert.core.errors import UsageError
+from bert.core.rows import Rows
 from bert.heads import MASKED_LM, TAGS
 from bert.model import losses
 from bert.model.encoder import Mode
 from bert.model.parts import WHOLE, Parts
-from bert.runs import Run
 from bert.text import records
 from bert.text.sampler import Batch
 from bert.text.tokenization import Tokenizer, tokenizer_for
@@ -29,6 +28,13 @@ from tasks.model import spaces_words
 
 C = TypeVar("C", bound=FineTuneConfig)
 Score = Callable[[dict[str, np.ndarray]], loop.Measures]
+TEACHING: Rows[Callable[..., Any]] = Rows(
+    {
+        "teacher_of": "extensions.distillation.tasks:teacher_of",
+        "with_teacher": "extensions.distillation.tasks:with_teacher",
+    }
+)
+"""what opens the run of a teacher, and what makes of a task one that learns from it too"""
 
 
 class Objective:
@@ -131,7 +137,7 @@ def fine_tune(
     run = fine_tuning.resolve(prepared.config, paths.workdir() / command / recipe, model, len(data), comm)
     mirror.take_up(run.run.path, comm)
     loop.tell(run.batch.change(config.batch), comm)
-    teacher = teacher_of(prepared, run, comm) if run.distill.teacher else None
+    teacher = TEACHING["teacher_of"](prepared, run, comm) if run.distill.teacher else None
     preflight.before_weights(run, comm, run.lora, teacher.config if teacher else None)
     task = prepared.objective(kind, model, run.run.seed, comm.parts)
     if prepared.weight is not None:
@@ -139,7 +145,7 @@ def fine_tune(
     if run.lora.rank:
         task.module.encoder.adapt(run.lora, run.run.seed, run.init.frozen_layers)
     read = {} if tokenizer.spaced or kind.head != TAGS else {"spaced_words": False}
-    made, taught = with_teacher(kind, task, teacher, run, vocab, comm) if teacher else (task, {})
+    made, taught = TEACHING["with_teacher"](kind, task, teacher, run, vocab, comm) if teacher else (task, {})
     training = loop.Training(
         task=made,
         config=run,
@@ -160,40 +166,6 @@ def fine_tune(
         then = ("python", "-m", prepared.predict or f"{command}.predict", "--model", run.run.path, *prepared.then)
         ending.tell(run.run.path, updates, *then)
     return run.run.path
-
-
-def teacher_of(prepared: Prepared[C], run: FineTuneConfig, comm: Communicator) -> Run:
-    """Return the run of the teacher. Raise as `distillation.opened` does, UsageError for one of another task."""
-    kind, distill = prepared.kind, run.distill
-    if prepared.objective is not Objective:
-        raise UsageError("distill.teacher is not made for the training of embeddings; leave it out")
-    if distill.has_soft_labels and kind.described.regression:
-        raise UsageError(
-            "distill.teacher needs classes, which numbers do not have; leave it out, or give --distill.weight 0"
-        )
-    if distill.outputs == 0:
-        raise UsageError("distill.outputs 0 leaves the head of a task untrained; leave it out")
-
-    def check(opened: Run) -> None:
-        if distill.has_soft_labels and opened.head != kind.described:
-            has, needed = (
-                f"{head.kind} {head.listed()}".strip() if head else "no head" for head in (opened.head, kind.described)
-            )
-            raise UsageError(
-                f"--distill.teacher {opened.path}: has {has}, but the data are for {needed}; in this order"
-            )
-
-    return distillation.opened(distill, run.model, kind.length, run.parallel, comm, check)
-
-
-def with_teacher(
-    kind: Kind, task: Objective, opened: Run, run: FineTuneConfig, vocab: Path, comm: Communicator
-) -> tuple[distillation.Distilled, Mapping[str, str]]:
-    """Return the task with soft labels of a teacher, and what config.json says of it. Raise as `distillation.load`."""
-    has_head = run.distill.has_soft_labels
-    teacher = kind.model(opened.config, seed=0) if has_head else distillation.LayersTeacher(opened.config)
-    entry = distillation.load(opened, teacher, vocab, run.model, run.run.path, comm)
-    return distillation.Distilled(task, teacher, run.distill, run.run.seed), entry
 
 
 def scored(kind: Kind, dev: records.Dataset | None, score: Score) -> Callable[[BatchConfig], loop.Evaluator] | None:

@@ -1,7 +1,7 @@
 """Estimate a pretraining run from its configuration: parameters, tokens, FLOP, communication and memory.
 
 generator, in several functions: the architecture of the generator that replaced-token detection trains beside the
-model; None if there is none. teacher: likewise, of the model whose outputs are learned (`bert.distillation`).
+model; None if there is none. teacher: likewise, of the model whose outputs are learned (`extensions.distillation`).
 """
 
 import dataclasses

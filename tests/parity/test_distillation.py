@@ -9,12 +9,12 @@ import pytest
 import tensorflow as tf
 
 from bert.core.config import DistillConfig, ModelConfig
-from bert.distillation import Distilled, LayersTeacher
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, variables
 from bert.pretraining import Pretraining
 from bert.runs import Run
 from bert.training.task import terms
+from extensions.distillation.training import Distilled, LayersTeacher
 from tests.parity.test_transformers import command, inputs, oracle, vocabulary
 
 pytestmark = pytest.mark.parity

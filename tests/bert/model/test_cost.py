@@ -15,8 +15,9 @@ from bert.model import cost
 from bert.model.encoder import variables
 from bert.model.parts import Parts
 from bert.model.replaced_tokens import ReplacedTokensModel
-from bert.pretraining import PretrainingModel, WordTeacher
+from bert.pretraining import PretrainingModel
 from bert.recipes import RECIPES, SIZES
+from extensions.distillation.pretraining import WordTeacher
 from tests.bert.model.test_encoder import MODERN, NEO
 
 

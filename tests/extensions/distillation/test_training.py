@@ -13,13 +13,14 @@ from bert import pretrain
 from bert.convert import __main__ as convert
 from bert.core.config import BatchConfig, DistillConfig, ModelConfig, PrecisionConfig
 from bert.core.errors import UsageError, UserError
-from bert.distillation import Distilled, LayersTeacher
 from bert.model import losses
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
-from bert.pretraining import Pretraining, WordTeacher
+from bert.pretraining import Pretraining
 from bert.text.records import Dataset
 from bert.text.sampler import Batch, BatchSampler, pack
+from extensions.distillation.pretraining import WordTeacher
+from extensions.distillation.training import Distilled, LayersTeacher
 from squad.config import Windowing
 from squad.model import AnswerSpans
 from tests.bert.text.test_packing import saved

@@ -15,7 +15,7 @@ from tasks import evaluate, train
 from tasks.config import TaskData
 from tasks.datasets import kind
 from tasks.labels import Labels
-from tests.bert.test_distillation import divergence, sigmoid, softmax
+from tests.extensions.distillation.test_training import divergence, sigmoid, softmax
 from tests.tasks.test_train_predict import FILES, classifier, fine_tune, folder, workdir  # noqa: F401 fixtures
 from tests.training import checkpoints, measured, same_bits, sign, weights
 

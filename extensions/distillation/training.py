@@ -2,8 +2,8 @@
 
     (1 - w) L + w T^2 KL(softmax(z' / T) || softmax(z / T))     z: logits of the model, z': of the teacher
 
-Losses of the layers (bert/model/distillation_losses.py) can be added, or stand alone. Each is an objective of its own,
-with a mean over the tokens of the whole batch.
+Losses of the layers (extensions/distillation/layer_losses.py) can be added, or stand alone. Each is an objective of its
+own, with a mean over the tokens of the whole batch.
 
 The teacher computes in the step, without dropout and without gradients. Its weights are in no checkpoint of the run;
 config.json has their hash, so that a run goes on with the same teacher only. A projection of hidden states is trained
@@ -19,7 +19,6 @@ import tensorflow as tf
 from bert import labels
 from bert.core.config import DistillConfig, ModelConfig, ParallelConfig
 from bert.core.errors import UsageError
-from bert.model import distillation_losses
 from bert.model.dense import Dense
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, Observed, variables
@@ -32,6 +31,7 @@ from bert.training import checkpoint, resume
 from bert.training.communicator import Communicator
 from bert.training.distributed import on_rank_zero
 from bert.training.task import Sums, Task
+from extensions.distillation import layer_losses
 
 ENTRY = "teacher"  # of config.json: the content hash of its weights
 PROJECTION = f"{checkpoint.DISTILLATION}/projection"  # of hidden states
@@ -88,7 +88,7 @@ class Distilled:
         """Return those of the task, and the tokens of each loss of the layers, or the pairs of tokens."""
         weights, mask = self.task.weights(batch), batch["input_mask"] if self.distances else None
         for name in self.distances:
-            counted = distillation_losses.pairs if name == "attention" else distillation_losses.tokens
+            counted = layer_losses.pairs if name == "attention" else layer_losses.tokens
             weights = weights | {name: tf.reduce_sum(counted(mask))}
         return {name: weights[name] for name in self.objectives}
 
@@ -116,26 +116,26 @@ class Distilled:
         assert own.tokens is not None, "the encoder has computed"
         student, teacher = self.module.encoder, self.teacher.encoder
         mask = own.tokens.mask if own.tokens.mask is not None else tf.ones_like(own.tokens.ids)
-        weights = distillation_losses.tokens(mask)  # [B, T]
+        weights = layer_losses.tokens(mask)  # [B, T]
         of_rows = tf.reshape(weights, [-1])
         taught = [tf.stop_gradient(x) for x in theirs.states]
         layers = self.config.teacher_layers(student.config, teacher.config)
         losses: Sums = {}
         if "cosine" in self.distances:
-            losses["cosine"] = distillation_losses.cosine(own.states[-1], taught[-1], of_rows)
+            losses["cosine"] = layer_losses.cosine(own.states[-1], taught[-1], of_rows)
         if "hidden" in self.distances:
             states = [self.projection(x) for x in own.states] if self.projection else own.states
             mapped = [taught[0], *(taught[layer + 1] for layer in layers)]
-            losses["hidden"] = distillation_losses.hidden(states, mapped, of_rows)
+            losses["hidden"] = layer_losses.hidden(states, mapped, of_rows)
         if "attention" in self.distances:
-            losses["attention"] = distillation_losses.scores(
+            losses["attention"] = layer_losses.scores(
                 [_scores(student, own, number, mode) for number in range(len(layers))],
                 [tf.stop_gradient(_scores(teacher, theirs, layer, by_teacher)) for layer in layers],
-                distillation_losses.pairs(mask),
+                layer_losses.pairs(mask),
             )
         if "relations" in self.distances:
             layer, heads = self.config.relation(teacher.config)
-            losses["relations"] = distillation_losses.relations(
+            losses["relations"] = layer_losses.relations(
                 student.projected(own, len(student.layers) - 1, mode),
                 [tf.stop_gradient(x) for x in teacher.projected(theirs, layer, by_teacher)],
                 heads,
@@ -147,7 +147,7 @@ class Distilled:
 
 def _scores(encoder: Encoder, observed: Observed, layer: int, mode: Mode) -> tf.Tensor:
     q, k, _ = encoder.projected(observed, layer, mode)
-    return distillation_losses.attention_scores(q, k)
+    return layer_losses.attention_scores(q, k)
 
 
 def opened(
