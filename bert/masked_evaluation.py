@@ -11,13 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert import pseudo_likelihood
-from bert.core import checked_json, files
+from bert.core import checked_json, files, rows
 from bert.core.config import BatchConfig, DataConfig, ObjectiveConfig, RunConfig
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.progress import Progress
 from bert.heads import GENERATOR, REPLACED_TOKEN
 from bert.masked_words import MaskedWords, check_head
-from bert.pretraining import Pretraining, ReplacedTokens, pairs_of
+from bert.pretraining import REPLACED_TOKENS, Pretraining, pairs_of
 from bert.runs import Compute, Run
 from bert.text import dynamic_masking, rules, sampler, tokenizer_kind, vocabulary
 from bert.text.dynamic_masking import DynamicMasking
@@ -25,7 +25,7 @@ from bert.text.records import Dataset
 from bert.text.tokenization import WordPieceTokenizer
 from bert.training.communicator import Communicator
 from bert.training.evaluation import Evaluation, without_figures
-from bert.training.task import Execution
+from bert.training.task import Execution, Task
 
 Source = Dataset | DynamicMasking
 CHUNK = 256  # texts that are read and encoded at once
@@ -117,7 +117,7 @@ def _task(run: Run, data: Source) -> Pretraining:
     return task
 
 
-def _detection(run: Run) -> ReplacedTokens:
+def _detection(run: Run) -> Task:
     """Return the objectives of a run with a generator. Raise InputError if its `config.json` does not describe it."""
     settings, prefix = run.settings.get("config"), "objective."
     try:
@@ -128,7 +128,7 @@ def _detection(run: Run) -> ReplacedTokens:
         raise InputError(f"{run.settings_path}: does not describe the generator ({error}); restore it") from error
     if generator is None:
         raise InputError(f"{run.settings_path}: has no objective.name replaced_tokens, but the run has a generator")
-    task = ReplacedTokens(run.config, generator, 0, objective)
+    task: Task = rows.load(REPLACED_TOKENS)(run.config, generator, 0, objective)
     run.load(task.module)
     return task
 

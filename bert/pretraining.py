@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert import recipes
-from bert.core import ending, object_store
-from bert.core.config import ModelConfig, ObjectiveConfig, PretrainConfig
+from bert.core import ending, object_store, rows
+from bert.core.config import ModelConfig, PretrainConfig
 from bert.core.errors import InputError, Stopped, UsageError
 from bert.core.rows import Rows
 from bert.core.stopping import stops
@@ -21,7 +21,6 @@ from bert.heads import GENERATOR, REPLACED_TOKEN
 from bert.model import cost, heads, losses
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.parts import WHOLE, Parts
-from bert.model.replaced_tokens import Masked, ReplacedTokensModel
 from bert.recipes import Phase
 from bert.text import dynamic_masking, records, sampler, vocabulary
 from bert.text.instances import MASK_SHARES
@@ -42,6 +41,7 @@ CAUSAL: Rows[Callable[..., Any]] = Rows(
     }
 )
 """what a causal model has instead: its task, its samples, and what looks at their files"""
+REPLACED_TOKENS = "extensions.replaced_tokens.task:ReplacedTokens"  # the task of objective.name replaced_tokens
 TEACHING: Rows[Callable[..., Any]] = Rows(
     {
         "teacher_of": "extensions.distillation.pretraining:teacher_of",
@@ -66,7 +66,7 @@ class PretrainingModel(tf.Module):
 
         For a packed batch (`packing.pack`) they are the same, in the same order.
         """
-        masked, first = _read_indices(batch)
+        masked, first = read_indices(batch)
         tokens = TokenBatch(batch["input_ids"], batch["input_mask"], batch["segment_ids"], batch.get("position_ids"))
         read = masked if self.pooler is None else tf.concat([masked, first], axis=0)
         hidden = self.encoder(tokens, mode, read)
@@ -77,7 +77,7 @@ class PretrainingModel(tf.Module):
         return words, self.next_sentence(self.pooler(hidden[tf.size(masked) :, None]))
 
 
-def _read_indices(batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+def read_indices(batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the indices, in the flattened batch, of the masked tokens [B*P] and of each instance's first token [B]."""
     positions, tokens = batch["masked_lm_positions"], tf.shape(batch["input_ids"])[1]
     if "first_tokens" in batch:  # packed: they are such indices already
@@ -121,32 +121,6 @@ class Pretraining:
         head = self.module.masked_lm
         scores = (tf.cast(outputs[0], tf.float32) + head.biases())[..., : head.vocab_size]
         return {"mlm": losses.soft_labels(scores, taught, batch["masked_lm_weights"], temperature)}
-
-
-class ReplacedTokens:
-    """ELECTRA's objectives: masked words of the generator ("mlm"), and the detection of its replacements ("rtd")."""
-
-    objectives: tuple[str, ...] = ("mlm", "rtd")
-    detections = ("rtd",)
-
-    def __init__(
-        self, config: ModelConfig, generator: ModelConfig, seed: int, objective: ObjectiveConfig, parts: Parts = WHOLE
-    ) -> None:
-        disentangled = objective.embeddings == "disentangled"
-        self.module = ReplacedTokensModel(config, generator, seed, parts, disentangled=disentangled)
-        self.factors = {"rtd": objective.detection_weight}
-
-    def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the number of masked positions, and of tokens."""
-        tokens = tf.cast(batch["input_mask"] > 0, tf.float32)
-        return {"mlm": tf.reduce_sum(batch["masked_lm_weights"]), "rtd": tf.reduce_sum(tokens)}
-
-    def measure(self, batch: Batch, mode: Mode) -> dict[str, losses.Measure | losses.Detection]:
-        """Return the summed losses, the numbers of correct predictions, and those of the detection."""
-        tokens = TokenBatch(batch["input_ids"], batch["input_mask"], batch["segment_ids"], batch.get("position_ids"))
-        words, weights = (tf.reshape(batch[f"masked_lm_{name}"], [-1]) for name in ("ids", "weights"))
-        measures = self.module.measure(tokens, Masked(_read_indices(batch)[0], words, weights), mode)
-        return dict(zip(self.objectives, measures, strict=True))
 
 
 def resolve(config: PretrainConfig, data: loop.Data, device: Device, replicas: int) -> PretrainConfig:
@@ -240,7 +214,10 @@ def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
     if config.generator is None:
         return Pretraining(config.model, config.run.seed, pairs_of(data), parts)
     _check_pairs(config, data)
-    return ReplacedTokens(config.model, config.generator, config.run.seed, config.objective, parts)
+    replaced: Task = rows.load(REPLACED_TOKENS)(
+        config.model, config.generator, config.run.seed, config.objective, parts
+    )
+    return replaced
 
 
 def _check_pairs(config: PretrainConfig, data: loop.Data) -> None:

@@ -401,7 +401,8 @@ def _manifest(folder: Path) -> Manifest:
 class Stored:
     """The variables of a checkpoint as a model has them: low-rank updates are added to their kernels (W + scale A B).
 
-    So is a difference of word embeddings (replaced_tokens.py). Nothing that reads a model's weights knows of these.
+    So is a difference of word embeddings (extensions/replaced_tokens/model.py). Nothing that reads a model's weights
+    knows of these.
     """
 
     def __init__(

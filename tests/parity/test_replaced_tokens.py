@@ -11,8 +11,8 @@ from bert.convert import __main__ as convert
 from bert.core.config import ModelConfig, ObjectiveConfig
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch, variables
-from bert.model.replaced_tokens import Masked, ReplacedTokensModel, draw, replaced, uniforms
 from bert.training import checkpoint
+from extensions.replaced_tokens.model import Masked, ReplacedTokensModel, draw, replaced, uniforms
 from tests.parity.test_transformers import oracle, vocabulary
 
 pytestmark = pytest.mark.parity

@@ -14,10 +14,10 @@ from bert.core.errors import UsageError
 from bert.model import cost
 from bert.model.encoder import variables
 from bert.model.parts import Parts
-from bert.model.replaced_tokens import ReplacedTokensModel
 from bert.pretraining import PretrainingModel
 from bert.recipes import RECIPES, SIZES
 from extensions.distillation.pretraining import WordTeacher
+from extensions.replaced_tokens.model import ReplacedTokensModel
 from tests.bert.model.test_encoder import MODERN, NEO
 
 

@@ -18,10 +18,11 @@ from bert.model.encoder import Mode, variables
 from bert.model.losses import divided_classification
 from bert.model.low_rank import has_terms, is_learnt
 from bert.model.parts import WHOLE, Parts, axis_of, share
-from bert.model.replaced_tokens import BLOCK, divided_draw, draw
-from bert.pretraining import Pretraining, ReplacedTokens
+from bert.pretraining import Pretraining
 from bert.text.sampler import Batch
 from bert.training.task import Task
+from extensions.replaced_tokens.model import BLOCK, divided_draw, draw
+from extensions.replaced_tokens.task import ReplacedTokens
 from tests.bert.model.test_encoder import MODERN, NEO
 from tests.bert.training.ranks import Ranks, as_ranks
 from tests.training import VOCAB, instance

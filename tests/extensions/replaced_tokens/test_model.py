@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import pretraining
 from bert.core.config import BatchConfig, ModelConfig, ObjectiveConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.encoder import DIFFERENCE, Encoder, Mode, TokenBatch, variables
 from bert.model.heads import MASKED_LOGIT
 from bert.model.losses import Detection
-from bert.model.replaced_tokens import BLOCK, Masked, draw, replaced, uniforms
-from bert.pretraining import ReplacedTokens
 from bert.text.packing import pack
 from bert.text.records import Dataset
 from bert.text.sampler import Batch, BatchSampler
@@ -25,6 +22,8 @@ from bert.training.evaluation import Evaluation
 from bert.training.optimizer import Optimizer
 from bert.training.step import Step
 from bert.training.task import Execution
+from extensions.replaced_tokens.model import BLOCK, Masked, draw, replaced, uniforms
+from extensions.replaced_tokens.task import ReplacedTokens
 from tests.training import write_dataset
 
 OBJECTIVE = ObjectiveConfig(name="replaced_tokens", generator_width=0.4, generator_layers=0.5)
@@ -231,4 +230,4 @@ def test_the_generator_learns_from_masked_words_alone(model_config: ModelConfig,
         is_shared, is_generators = name.startswith("embeddings/") and "proj" not in name, name.startswith("generator/")
         assert (by_words[name] is not None) == (is_shared or is_generators), name
         assert (by_detection[name] is not None) == (not is_generators), name
-    assert pretraining.ReplacedTokens.detections == ("rtd",)
+    assert ReplacedTokens.detections == ("rtd",)

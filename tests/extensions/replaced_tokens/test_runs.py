@@ -12,10 +12,10 @@ from bert.convert import __main__ as convert
 from bert.core.config import ModelConfig, ObjectiveConfig
 from bert.core.errors import InputError, UsageError
 from bert.model.encoder import variables
-from bert.model.replaced_tokens import ReplacedTokensModel
 from bert.runs import Run
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
+from extensions.replaced_tokens.model import ReplacedTokensModel
 from tests.training import EVALUATED, TINY, losses, measured, same_bits, train_here, weights, write_dataset
 from tests.training import pretrain as in_a_process
 

@@ -1,0 +1,37 @@
+"""Replaced tokens as a task of the training loop."""
+
+import tensorflow as tf
+
+from bert.core.config import ModelConfig, ObjectiveConfig
+from bert.model import losses
+from bert.model.encoder import Mode, TokenBatch
+from bert.model.parts import WHOLE, Parts
+from bert.pretraining import read_indices
+from bert.text.sampler import Batch
+from extensions.replaced_tokens.model import Masked, ReplacedTokensModel
+
+
+class ReplacedTokens:
+    """ELECTRA's objectives: masked words of the generator ("mlm"), and the detection of its replacements ("rtd")."""
+
+    objectives: tuple[str, ...] = ("mlm", "rtd")
+    detections = ("rtd",)
+
+    def __init__(
+        self, config: ModelConfig, generator: ModelConfig, seed: int, objective: ObjectiveConfig, parts: Parts = WHOLE
+    ) -> None:
+        disentangled = objective.embeddings == "disentangled"
+        self.module = ReplacedTokensModel(config, generator, seed, parts, disentangled=disentangled)
+        self.factors = {"rtd": objective.detection_weight}
+
+    def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return the number of masked positions, and of tokens."""
+        tokens = tf.cast(batch["input_mask"] > 0, tf.float32)
+        return {"mlm": tf.reduce_sum(batch["masked_lm_weights"]), "rtd": tf.reduce_sum(tokens)}
+
+    def measure(self, batch: Batch, mode: Mode) -> dict[str, losses.Measure | losses.Detection]:
+        """Return the summed losses, the numbers of correct predictions, and those of the detection."""
+        tokens = TokenBatch(batch["input_ids"], batch["input_mask"], batch["segment_ids"], batch.get("position_ids"))
+        words, weights = (tf.reshape(batch[f"masked_lm_{name}"], [-1]) for name in ("ids", "weights"))
+        measures = self.module.measure(tokens, Masked(read_indices(batch)[0], words, weights), mode)
+        return dict(zip(self.objectives, measures, strict=True))
