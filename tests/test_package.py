@@ -193,7 +193,7 @@ def test_the_table_has_every_command() -> None:
         path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".").removesuffix(".__main__")
         for package in PACKAGES
         for path in (ROOT / package).rglob("*.py")
-        if re.search(r"^    cli\.main\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+        if re.search(r"^    (cli\.main|commands\.forward)\(", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
     assert set(commands.MODULES.values()) == found - {"bert", "bert.commands"}
     assert all(len(commands.about(module)) > 10 for module in commands.MODULES.values())

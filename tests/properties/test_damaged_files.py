@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 from tokenizers import BertWordPieceTokenizer
 
-from bert import report, spread
+from bert import report
 from bert.convert import architecture, huggingface, peft, run
 from bert.core import files, journal
 from bert.core.config import ModelConfig, flatten
@@ -127,7 +127,6 @@ IMPORTED = {
     "config": flatten(ModelConfig(), "model."),
 }
 TUNED = {"threshold": -1.25, "exact": 81.5, "f1": 83.0, "total": 7, "dataset": "dev.json", "weights": "0123abcd"}
-SCORES = {"exact_match": 81.25, "f1": 88.41, "total": 10570}
 VOCABULARY = "\n".join([*SPECIAL, "the", "##s", "\u00e9", "\u2028", "\U0001f600"]).encode() + b"\n"
 
 
@@ -167,11 +166,6 @@ def finite_threshold(path: Path) -> float:
     value = threshold.load_threshold(path.parent, str(TUNED["weights"]))
     assert value is not None and math.isfinite(value)
     return value
-
-
-def averaged(path: Path) -> object:
-    one = spread.read_scores(path)
-    return spread.spread([one]), spread.spread([SCORES, one])
 
 
 def whole_vocabulary(path: Path) -> list[str]:
@@ -545,7 +539,6 @@ READERS = {
     "windows of a run": Reader("config.json", windows, *of_json(QUESTIONS), slow=True),
     "windows of an import": Reader("config.json", windows, *of_json(IMPORTED), slow=True),
     "a threshold": Reader(threshold.NAME, finite_threshold, *of_json(TUNED), slow=True),
-    "scores": Reader("one.json", averaged, *of_json(SCORES), slow=True),
     "a vocabulary": Reader("vocab.txt", whole_vocabulary, [VOCABULARY], damaged(VOCABULARY) | st.binary(max_size=40)),
     "the journal of a run that resumes": Reader(journal.NAME, gone_on, [JOURNAL], DAMAGED_JOURNAL),
     "the journal of a report": Reader(journal.NAME, figures, [JOURNAL], DAMAGED_JOURNAL),

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from bert import commands as table
 from bert import pretrain
 from bert.core import cli, ranges
 from bert.core.errors import IntegrityError, UsageError
@@ -54,7 +55,8 @@ def commands() -> list[str]:
     """Return the modules whose `main` is a command."""
     files = (file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py")))
     named = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files if _is_command(file)]
-    return [name for name in named if name != "bert.core.cli"]
+    own = [name for name in named if name not in ("bert.core.cli", "bert.commands")]
+    return [*own, *table.EXTENSIONS.values()]
 
 
 def _is_command(file: Path) -> bool:
