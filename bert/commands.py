@@ -108,9 +108,9 @@ def run(argv: list[str]) -> None:
         raise UsageError(f"bert: no command {name!r}; {remedy}" if name else f"bert: no command given; {remedy}")
 
 
-def forward(module: str) -> None:
-    """Run the command of an extension for the module that has its name, and end the process."""
-    cli.main(rows.load(f"{EXTENSIONS[module]}:main"))
+def forward() -> None:
+    """Run the command that an extension has, for the module of its name that is run, and end the process."""
+    cli.main(rows.load(f"{EXTENSIONS[cli.running()]}:main"))
 
 
 def main() -> None:

@@ -3,4 +3,4 @@
 from bert import commands
 
 if __name__ == "__main__":
-    commands.forward("data.adopt")
+    commands.forward()

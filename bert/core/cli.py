@@ -193,7 +193,7 @@ def main(function: Callable[[list[str]], None], resumes: bool = False) -> NoRetu
     Meanwhile a terminal shows that the command works, also before it has anything to count. resumes: signals ask the
     command to stop from the beginning on.
     """
-    name = _name()
+    name = running()
     library_log.prepare(name)
     call = library_log.frame()
     try:
@@ -241,7 +241,7 @@ def _is_of_others(error: ModuleNotFoundError) -> bool:
     return (error.name or "").split(".")[0] not in PACKAGES
 
 
-def _name() -> str:
+def running() -> str:
     """Return the name of the module that is run, as in `python -m NAME`."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec.name.removesuffix(".__main__") if spec else os.path.basename(sys.argv[0])
