@@ -103,7 +103,8 @@ def read_model(folder: Path) -> Model:
         if any(map(GARDEN.fullmatch, shapes)):
             raise InputError(
                 f"{prefix}: a checkpoint of TensorFlow 2's model garden is not read; save it with save_pretrained of "
-                f"transformers first, and give that folder to {foreign.COMMAND} huggingface"
+                "transformers 4 first, whose convert_bert_original_tf2_checkpoint_to_pytorch reads its encoder, and "
+                f"give that folder to {foreign.COMMAND} huggingface"
             )
         config = _padded(config, shapes)
         run.check_vocab_size(config, vocab, folder / VOCAB)

@@ -116,5 +116,8 @@ def test_a_checkpoint_of_the_model_garden_is_refused_by_name(tmp_path: Path) -> 
     original_folder(tmp_path / "garden", {})
     place = "model/layer_with_weights-0/embeddings/.ATTRIBUTES/VARIABLE_VALUE"
     checkpoint.write_bundle(tmp_path / "garden/bert_model.ckpt", {place: np.zeros([9, 4], np.float32)})
-    with pytest.raises(InputError, match=r"model garden is not read; save it with save_pretrained"):
+    with pytest.raises(
+        InputError,
+        match=r"model garden is not read; save it with save_pretrained.* convert_bert_original_tf2_checkpoint",
+    ):
         convert.main(["import", "google", str(tmp_path / "garden"), str(tmp_path / "run")])
