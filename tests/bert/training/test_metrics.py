@@ -99,8 +99,22 @@ def test_a_line_of_another_scale_is_damaged(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def names_in_order(folder: Path, count: int) -> None:
+    """Have the next `count` files for TensorBoard names in the order in which they are made.
+
+    It reads files in the order of their names. Those of one second differ by a counter of the process, of which 10
+    comes before 9 as text.
+    """
+    for _ in range(count):
+        tf.summary.create_file_writer(str(folder)).close()
+        made = max(int(path.name.split(".")[-2]) for path in folder.iterdir())
+        if len(str(made + 1)) == len(str(made + count)):
+            return
+
+
 def test_tensorboard_has_each_update_once_after_a_kill_and_after_a_rollback(tmp_path: Path) -> None:
     """TensorBoard's own reader gives one value for each update, and it is the last one that was made."""
+    names_in_order(tmp_path / "counter", 5)
     first = 0
     for made, kept in ((7, 4), (6, 5), (5, 0), (3, 3)):  # updates that were made, and those that the checkpoint has
         log = metrics.Log(tmp_path, steps=9, first=first, active=True)
