@@ -34,7 +34,7 @@ from bert.training.task import Task
 from squad.config import Windowing
 from squad.features import INPUTS
 from squad.model import AnswerSpans
-from tasks.training import Objective
+from tasks.training import FineTuning
 
 LEARNING_RATE = 1e-4
 
@@ -42,7 +42,7 @@ LEARNING_RATE = 1e-4
 def _task(work: str, config: ModelConfig) -> Task:
     if work == "pretrain":
         return Pretraining(config, seed=1)
-    return Objective(AnswerSpans(Windowing(), impossible=False), config, seed=1)
+    return FineTuning(AnswerSpans(Windowing(), impossible=False), config, seed=1)
 
 
 class Ours:

@@ -24,7 +24,7 @@ from bert.text.dynamic_masking import DynamicMasking
 from bert.text.records import Dataset
 from bert.text.tokenization import WordPieceTokenizer
 from bert.training.communicator import Communicator
-from bert.training.evaluation import Evaluation, without_figures
+from bert.training.evaluation import Evaluation
 from bert.training.task import Execution, Task
 
 Source = Dataset | DynamicMasking
@@ -67,9 +67,9 @@ def of_samples(
             samples[source] += sampler.samples_in(batch)
             progress.add(sampler.samples_in(batch))
     figures = _figures(evaluation, {name: sum(sums[name] for sums in totals.values()) for name in evaluation.names})
-    for name in task.objectives:
-        if f"{name}_loss" not in figures:
-            print(f"note: {folder}: {without_figures(name)}", file=sys.stderr)
+    for objective in task.objectives:
+        if f"{objective.name}_loss" not in figures:
+            print(f"note: {folder}: {objective.without_figures()}", file=sys.stderr)
     if len(totals) > 1:
         for source, sums in totals.items():
             of_source = {"samples": samples[source]} | _figures(evaluation, sums)

@@ -29,6 +29,7 @@ from bert.text.sampler import Batch
 from bert.training import checkpoint, loop, mirror, preflight, resume
 from bert.training.communicator import Communicator
 from bert.training.distributed import connect, on_rank_zero
+from bert.training.objective import Objective
 from bert.training.task import Task
 
 SPLITS = ("train", "heldout")
@@ -86,20 +87,32 @@ def read_indices(batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.reshape(first[:, None] + positions, [-1]), first
 
 
-class Pretraining:
+MASKED_WORDS = Objective(
+    "mlm",
+    learns_labels=False,
+    no_figures="no word of the samples is masked, so there are no figures of {name}; make them with data.tfrecords",
+)
+PAIRS = Objective(
+    "nsp",
+    two_classes="next_sentence_labels",
+    no_figures="all pairs that were evaluated have the same label, so there are no figures of {name}; evaluate more, "
+    "or hold out more documents (python -m data.shards --held_out_fraction)",
+)
+
+
+class Pretraining(Task):
     """The objectives: masked words ("mlm"), and "nsp" or "sop" unless `pairs` is "none"."""
 
     def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp", parts: Parts = WHOLE) -> None:
         self.module = PretrainingModel(config, seed, pairs, parts)
         self.pairs = pairs
-        self.objectives: tuple[str, ...] = ("mlm",) if pairs == "none" else ("mlm", pairs)
-        self.two_classes = {name: "next_sentence_labels" for name in self.objectives[1:]}
+        self.objectives = (MASKED_WORDS,) if pairs == "none" else (MASKED_WORDS, PAIRS._replace(name=pairs))
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the number of masked positions, and of sequences."""
         sequences = tf.cast(tf.shape(batch["next_sentence_labels"])[0], tf.float32)
         weights = {"mlm": tf.reduce_sum(batch["masked_lm_weights"]), self.pairs: sequences}
-        return {name: weights[name] for name in self.objectives}
+        return {name: weights[name] for name in self.names}
 
     def measure(self, batch: Batch, mode: Mode) -> dict[str, losses.Measure]:
         """Return the summed losses and the numbers of correct predictions."""

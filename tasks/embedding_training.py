@@ -36,12 +36,12 @@ from tasks.labels import Labels
 from tasks.loading import OF_THE_RUN
 from tasks.preparing import CHUNK
 from tasks.similarity import Ranked
-from tasks.training import Objective, Prepared
+from tasks.training import FineTuning, Prepared
 
 SPLIT = "dev"  # of a folder in BEIR's layout
 
 
-class WholeBatchObjective(Objective):
+class WholeBatchObjective(FineTuning):
     """The objective of embeddings, whose loss depends on all samples of an update."""
 
     def __init__(self, kind: Embedded, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
@@ -65,7 +65,7 @@ class WholeBatchObjective(Objective):
         return {self.kind.objective: self.kind.measure(self.outputs(batch, mode), batch)}
 
 
-class Denoising(Objective):
+class Denoising(FineTuning):
     """The objective of TSDAE: the loss of a text's tokens, as a mean over those of all texts."""
 
     def measure(self, batch: Batch, mode: Mode) -> dict[str, Measure]:
@@ -203,6 +203,6 @@ def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communi
         data=records.Dataset(folder, "train"),
         development=(lambda batch: Development(ranked, tokenizer, length, batch)) if ranked else None,
         entries={"inputs": settings} | made.entries(),
-        objective=Denoising if data.loss == "tsdae" else WholeBatchObjective,
+        task=Denoising if data.loss == "tsdae" else WholeBatchObjective,
         predict="bert.encode",
     )

@@ -22,7 +22,9 @@ from bert.text.tokenization import Tokenizer, tokenizer_for
 from bert.training import checkpoint, fine_tuning, loop, mirror, prediction, preflight
 from bert.training.communicator import Communicator
 from bert.training.distributed import connect, on_rank_zero
+from bert.training.objective import ACCURACY, Objective
 from bert.training.step import Step
+from bert.training.task import Task
 from tasks.kind import Kind
 from tasks.model import spaces_words
 
@@ -37,14 +39,13 @@ TEACHING: Rows[Callable[..., Any]] = Rows(
 """what opens the run of a teacher, and what makes of a task one that learns from it too"""
 
 
-class Objective:
-    """The objective of a task: the loss of its kind, as a mean over the weights of a batch."""
+class FineTuning(Task):
+    """Fine-tuning: the loss of a kind of task, as a mean over the weights of a batch."""
 
     def __init__(self, kind: Kind, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
         self.kind, self.module = kind, kind.model(config, seed, parts)
-        self.objectives: tuple[str, ...] = (kind.objective,)
-        self.counts_correct = kind.counts_correct
-        self.divisors: dict[str, float] = {}  # as Task has it
+        figures = ACCURACY if kind.counts_correct else {}
+        self.objectives = (Objective(kind.objective, figures=figures),)
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the sum of the weights."""
@@ -94,8 +95,8 @@ class Prepared(Generic[C]):
     """makes what scores the development set of the batch of the run; None: there is none"""
     entries: dict[str, Any]
     """entries of the run's config.json"""
-    objective: type[Objective] = Objective
-    """of the kind"""
+    task: type[FineTuning] = FineTuning
+    """what is trained"""
     weight: float | None = None
     """mean weight of a sample in the loss, if all updates are divided by the same; None: each by that of its own"""
     predict: str = ""
@@ -139,7 +140,7 @@ def fine_tune(
     loop.tell(run.batch.change(config.batch), comm)
     teacher = TEACHING["teacher_of"](prepared, run, comm) if run.distill.teacher else None
     preflight.before_weights(run, comm, run.lora, teacher.config if teacher else None)
-    task = prepared.objective(kind, model, run.run.seed, comm.parts)
+    task = prepared.task(kind, model, run.run.seed, comm.parts)
     if prepared.weight is not None:
         task.divisors = {kind.objective: run.batch.total * prepared.weight}
     if run.lora.rank:

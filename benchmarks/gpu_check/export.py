@@ -31,7 +31,7 @@ from bert.training.step import Step
 from bert.training.task import Task
 from squad.config import Windowing
 from squad.model import AnswerSpans
-from tasks.training import Objective
+from tasks.training import FineTuning
 
 TRACED = re.compile(r"_\d+(?=__)")  # how many functions TensorFlow had traced before
 
@@ -58,7 +58,7 @@ def leave_weights_zero() -> None:
 def task_of(program: Program) -> Task:
     """What is learnt."""
     if program.kind == "finetune":
-        return Objective(AnswerSpans(Windowing(), impossible=False), program.model(), 1)
+        return FineTuning(AnswerSpans(Windowing(), impossible=False), program.model(), 1)
     return Pretraining(program.model(), 1)
 
 
@@ -88,7 +88,7 @@ def compiled_function(program: Program) -> tuple[Any, tuple[Any, ...]]:
     if program.kind == "update":
         gradients = [tf.zeros_like(gradient) for gradient in step.accumulator.gradients]
         return step.apply, (gradients, tf.constant(1.0), tf.constant(1e-3))
-    weights = {name: tf.constant(1.0) for name in task.objectives}
+    weights = {name: tf.constant(1.0) for name in task.names}
     places = tf.range(MICRO_BATCHES, dtype=tf.int64)
     return step.accumulator.loop, (micro_batches(program), weights, tf.constant(1, tf.int64), places)
 

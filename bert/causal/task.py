@@ -13,6 +13,8 @@ from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.losses import Measure
 from bert.model.parts import WHOLE, Parts
 from bert.text.sampler import Batch
+from bert.training.objective import Objective
+from bert.training.task import Task
 
 
 class CausalModel(tf.Module):
@@ -28,10 +30,10 @@ class CausalModel(tf.Module):
         return self.encoder(TokenBatch(ids), mode)
 
 
-class CausalLM:
+class CausalLM(Task):
     """The objective "lm": the next token."""
 
-    objectives: tuple[str, ...] = ("lm",)
+    objectives = (Objective("lm"),)
 
     def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
         self.module, self.parts = CausalModel(config, seed, parts), parts

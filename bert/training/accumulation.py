@@ -14,7 +14,8 @@ from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.traversal import Groups
 from bert.text.sampler import Batch
 from bert.training.communicator import Communicator
-from bert.training.task import Execution, Sums, Task, flat, names_of_sums, terms
+from bert.training.objective import terms
+from bert.training.task import Execution, Sums, Task, flat, names_of_sums
 
 Each = Callable[[int, int], None]  # called when so many micro-batches are computed, of how many
 
@@ -116,8 +117,8 @@ class Accumulator:
         unfolded = groups is not None and self.execution.compile_all
         rng = DropoutRng(micro_batch_seed(self.seed, step, place), unfolded=unfolded)
         measures = self.task.measure(batch, self.execution.mode(rng, groups))
-        loss = tf.add_n(terms(self.task, {name: measure.loss / weights[name] for name, measure in measures.items()}))
-        return flat(measures), loss * self.scale
+        means = {name: measure.loss / weights[name] for name, measure in measures.items()}
+        return flat(measures), tf.add_n(terms(self.task.objectives, means)) * self.scale
 
     def add_gradient(self, number: int, gradient: tf.Tensor | tf.IndexedSlices | None, single: bool) -> None:
         """Add a gradient to its sum over the micro-batches, or assign it if there is a single one."""

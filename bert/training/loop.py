@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from bert import labels
 from bert.core import files
-from bert.core.config import DISTANCES, ModelConfig, TrainConfig, flatten
+from bert.core.config import ModelConfig, TrainConfig, flatten
 from bert.core.errors import IntegrityError, Stopped, UsageError
 from bert.core.manifest import Manifest
 from bert.core.progress import Progress
@@ -47,7 +47,6 @@ from bert.training import (
 from bert.training.communicator import Communicator
 from bert.training.distributed_optimizer import optimizer_for
 from bert.training.division import is_divided
-from bert.training.evaluation import without_figures
 from bert.training.saver import Saver
 from bert.training.selection import Selection
 from bert.training.step import Step
@@ -359,7 +358,7 @@ class Trainer:
     def _target_reached(self) -> bool:
         """Return whether the last evaluation reached the target accuracy; all ranks have the same measures."""
         target = self.config.run.target_accuracy
-        return target > 0 and self.evaluation.get(f"{self.step.task.objectives[0]}_accuracy", 0.0) >= target
+        return target > 0 and self.evaluation.get(f"{self.step.task.names[0]}_accuracy", 0.0) >= target
 
     def _evaluates(self, number: int, last: bool) -> bool:
         every = self.config.run.evaluate_every
@@ -376,16 +375,16 @@ class Trainer:
         for source, batch in share:
             batches[source].append(batch)
         measures = self.step.evaluate(batches)
-        for name in {*self.step.evaluated.objectives} - self.without_figures:
-            if f"{name}_loss" not in measures:
-                self.without_figures.add(name)
-                tell(f"warning: {self.heldout.manifest.path}: {without_figures(name)}", self.comm)
+        for objective in self.step.task.scored.objectives:
+            if f"{objective.name}_loss" not in measures and objective.name not in self.without_figures:
+                self.without_figures.add(objective.name)
+                tell(f"warning: {self.heldout.manifest.path}: {objective.without_figures()}", self.comm)
         return measures
 
     def _tell_what_was_fed(self, number: int, log: metrics.Log) -> None:
         """Log what the updates up to update `number` read, those that rollbacks left out included."""
-        offset, unlabelled = int(self.step.sample_offset), {"mlm", "rtd", *DISTANCES}
-        labelled = bool({*self.step.task.objectives} - unlabelled)
+        offset = int(self.step.sample_offset)
+        labelled = any(objective.learns_labels for objective in self.step.task.objectives)
         try:
             figures = fed.figures(self.samples, number + offset, self.config.run.steps + offset, labelled)
         except IntegrityError as error:  # a damaged record of another rank, which data.skip_bad lets pass there

@@ -21,10 +21,11 @@ from bert.training.communicator import Communicator
 from bert.training.division import State, divided_weights
 from bert.training.evaluation import Evaluation, sum_over_ranks
 from bert.training.guard import UpdateGuard
+from bert.training.objective import means, terms
 from bert.training.optimizer import Optimizer
 from bert.training.overlap import Overlap
 from bert.training.reduction import ByBuckets, Reducer, Sharded, Together
-from bert.training.task import Execution, Sums, Task, means, terms
+from bert.training.task import Execution, Sums, Task, WholeBatchTask
 
 UNDIVIDED = ParallelConfig()
 WHOLE_BATCH = "bert.training.whole_batch:WholeBatch"  # for a loss that depends on all samples of an update together
@@ -66,19 +67,18 @@ class Step:
         self._reducer: Reducer = Together(comm, precision.compress) if is_whole else by_buckets
         if parallel.overlap and self.replicas.size > 1:
             self.gradients = self._reducer = Overlap(self.accumulator, by_buckets)
-        whole = getattr(task, "of_all_samples", None) is not None
         divided = comm.parts.count > 1
         self._terms = [place for place, name in enumerate(optimizer.weights) if divided and has_terms(name)]
-        self._whole = rows.load(WHOLE_BATCH)(task, execution, comm, run.seed) if whole else None
+        self._whole = (
+            rows.load(WHOLE_BATCH)(task, execution, comm, run.seed) if isinstance(task, WholeBatchTask) else None
+        )
         self.apply = optimizer.updater(self.guard, buckets)
-        self._divisors: Mapping[str, float] = getattr(task, "divisors", {})
+        self._divisors = task.divisors
         self._clip_norm, self._next_clip_norm = optimizer.clip_norm, tf.Variable(optimizer.clip_norm, trainable=False)
         if self._divisors:
             optimizer.clip_norm = self._next_clip_norm
-        self.evaluated: Task = getattr(task, "plain", task)
-        self._evaluation = Evaluation(self.evaluated, execution, comm)
-        if hasattr(task, "predict"):
-            self._predict = execution.function(lambda batch: task.predict(batch, execution.mode(DropoutRng(None))))
+        self._evaluation = Evaluation(task.scored, execution, comm)
+        self._predict = execution.function(lambda batch: task.predict(batch, execution.mode(DropoutRng(None))))
 
     def update(
         self,
@@ -100,7 +100,7 @@ class Step:
         with "compute" or "communication", what the time since its last call was spent on. each: called when a
         micro-batch is computed, or several as one program, with the number of those that are and of all.
         """
-        weights = sum_over_ranks([self.task.weights(batch) for batch in batches], self.task.objectives, self.comm)
+        weights = sum_over_ranks([self.task.weights(batch) for batch in batches], self.task.names, self.comm)
         lap("communication")
         if self._whole:
             batches = self._whole.complete(batches, tf.constant(step, tf.int64), lap)
@@ -113,15 +113,15 @@ class Step:
         gradients = self._added_up(gradients)
         totals = dict(zip(scalars, sums, strict=True))
         lap("communication")
-        by_objective = {name: totals[f"{name}_loss"] / weights[name] for name in self.task.objectives}
-        loss = tf.add_n(terms(self.task, by_objective))
+        by_objective = {name: totals[f"{name}_loss"] / weights[name] for name in self.task.names}
+        loss = tf.add_n(terms(self.task.objectives, by_objective))
         before_change()
         applied = self.apply(gradients, loss, tf.constant(rate, tf.float32))
         self.seconds.assign_add(tf.cast(totals["seconds"], tf.float64))
         measured = {name: float(value) for name, value in applied.items()}
         measured |= {name: float(totals[name]) for name in ("stop", "written")}
         lap("compute")
-        return means(self.task, totals, weights) | measured
+        return means(self.task.objectives, totals, weights) | measured
 
     def _divided_by(self, weights: Sums) -> Sums:
         """Return what the summed loss of each objective is divided by, if the samples of the update have these weights.

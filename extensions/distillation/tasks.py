@@ -10,13 +10,13 @@ from bert.runs import Run
 from bert.training.communicator import Communicator
 from extensions.distillation import training
 from tasks.kind import Kind
-from tasks.training import Objective, Prepared
+from tasks.training import FineTuning, Prepared
 
 
 def teacher_of(prepared: Prepared[Any], run: FineTuneConfig, comm: Communicator) -> Run:
     """Return the run of the teacher. Raise as `training.opened` does, UsageError for one of another task."""
     kind, distill = prepared.kind, run.distill
-    if prepared.objective is not Objective:
+    if prepared.task is not FineTuning:
         raise UsageError("distill.teacher is not made for the training of embeddings; leave it out")
     if distill.has_soft_labels and kind.described.regression:
         raise UsageError(
@@ -38,7 +38,7 @@ def teacher_of(prepared: Prepared[Any], run: FineTuneConfig, comm: Communicator)
 
 
 def with_teacher(
-    kind: Kind, task: Objective, opened: Run, run: FineTuneConfig, vocab: Path, comm: Communicator
+    kind: Kind, task: FineTuning, opened: Run, run: FineTuneConfig, vocab: Path, comm: Communicator
 ) -> tuple[training.Distilled, Mapping[str, str]]:
     """Return the task with soft labels of a teacher, and what config.json says of it. Raise as `training.load`."""
     has_head = run.distill.has_soft_labels

@@ -10,9 +10,9 @@ config.json has their hash, so that a run goes on with the same teacher only. A 
 with the model and kept in its checkpoints. Nothing else reads it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import tensorflow as tf
 
@@ -30,6 +30,7 @@ from bert.text.sampler import Batch
 from bert.training import checkpoint, resume
 from bert.training.communicator import Communicator
 from bert.training.distributed import on_rank_zero
+from bert.training.objective import Objective
 from bert.training.task import Sums, Task
 from extensions.distillation import layer_losses
 
@@ -45,8 +46,18 @@ class LayersTeacher(tf.Module):
         self.encoder = Encoder(config, seed=0)
 
 
-class Teachable(Task, Protocol):
+class Teachable(Protocol):
     """A task that can learn from soft labels: `measure` is `measured` of the outputs of its module."""
+
+    module: tf.Module
+    objectives: tuple[Objective, ...]
+    divisors: Mapping[str, float]
+
+    def weights(self, batch: Batch) -> Sums:
+        """Return the weight of each objective in the batch."""
+
+    def predict(self, batch: Batch, mode: Mode) -> Sums:
+        """Return the outputs of the heads by name."""
 
     def measured(self, outputs: Any, batch: Batch) -> dict[str, Measure]:
         """Return the summed loss and the number of correct predictions of each objective, of the module's outputs."""
@@ -55,11 +66,10 @@ class Teachable(Task, Protocol):
         """Return the summed loss with the teacher's outputs as labels, by the name of each objective that has one."""
 
 
-class Distilled:
-    """A task that learns from a teacher; `plain` is the task without it, by which it is scored.
+class Distilled(Task):
+    """A task that learns from a teacher; it is scored without it.
 
-    Without a loss of outputs the heads do not learn, so that it is scored by the losses of the layers: `plain` is then
-    this task.
+    Without a loss of outputs the heads do not learn, so that it is scored by the losses of the layers.
     """
 
     def __init__(self, task: Teachable, teacher: tf.Module, config: DistillConfig, seed: int = 0) -> None:
@@ -68,21 +78,27 @@ class Distilled:
         seed: of the projection.
         """
         self.task, self.teacher, self.config, self.module = task, teacher, config, task.module
-        self.distances = tuple(config.distances)
-        self.objectives = (*task.objectives, *self.distances) if config.outputs else self.distances
-        self.factors = {**getattr(task, "factors", {}), **config.distances}
-        if config.outputs != 1:
-            self.factors |= {name: config.outputs * self.factors.get(name, 1.0) for name in task.objectives}
-        self.plain: Any = task if config.outputs else self
+        self.divisors, self.distances = task.divisors, tuple(config.distances)
+        of_layers = [
+            Objective(name, Distance, figures={}, factor=factor, learns_labels=False)
+            for name, factor in config.distances.items()
+        ]
+        of_outputs = [_times(objective, config.outputs) for objective in task.objectives] if config.outputs else []
+        self.objectives = (*of_outputs, *of_layers)
         self.projection: Dense | None = None
         if self.distances and config.projects(ours := task.module.encoder.config, theirs := teacher.encoder.config):
             init = Initializer(seed, ours.initializer_range)
             self.projection = Dense(init, PROJECTION, ours.hidden_size, theirs.hidden_size)
             task.module.projection_to_teacher = self.projection  # so it is one of the variables that learn
 
-    def __getattr__(self, name: str) -> Any:
-        """Return what else the task has, such as `predict`."""
-        return getattr(self.task, name)
+    @property
+    def scored(self) -> Task:
+        """Return the task without the teacher, if its heads learn."""
+        return cast(Task, self.task) if self.config.outputs else self
+
+    def predict(self, batch: Batch, mode: Mode) -> Sums:
+        """Return the outputs of the heads by name."""
+        return self.task.predict(batch, mode)
 
     def weights(self, batch: Batch) -> Sums:
         """Return those of the task, and the tokens of each loss of the layers, or the pairs of tokens."""
@@ -90,7 +106,7 @@ class Distilled:
         for name in self.distances:
             counted = layer_losses.pairs if name == "attention" else layer_losses.tokens
             weights = weights | {name: tf.reduce_sum(counted(mask))}
-        return {name: weights[name] for name in self.objectives}
+        return {name: weights[name] for name in self.names}
 
     def measure(self, batch: Batch, mode: Mode) -> dict[str, Measure | Distance]:
         """Return the summed losses, soft labels included, and the number of correct predictions of each objective."""
@@ -143,6 +159,13 @@ class Distilled:
                 weights,
             )
         return losses
+
+
+def _times(objective: Objective, factor: float) -> Objective:
+    """Return an objective whose loss counts so many times as much."""
+    if factor == 1:
+        return objective
+    return objective._replace(factor=factor * (1.0 if objective.factor is None else objective.factor))
 
 
 def _scores(encoder: Encoder, observed: Observed, layer: int, mode: Mode) -> tf.Tensor:

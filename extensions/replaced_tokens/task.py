@@ -6,23 +6,24 @@ from bert.core.config import ModelConfig, ObjectiveConfig
 from bert.model import losses
 from bert.model.encoder import Mode, TokenBatch
 from bert.model.parts import WHOLE, Parts
-from bert.pretraining import read_indices
+from bert.pretraining import MASKED_WORDS, read_indices
 from bert.text.sampler import Batch
+from bert.training.objective import DETECTION, Objective
+from bert.training.task import Task
 from extensions.replaced_tokens.model import Masked, ReplacedTokensModel
 
+REPLACED = Objective("rtd", losses.Detection, DETECTION, learns_labels=False)
 
-class ReplacedTokens:
+
+class ReplacedTokens(Task):
     """ELECTRA's objectives: masked words of the generator ("mlm"), and the detection of its replacements ("rtd")."""
 
-    objectives: tuple[str, ...] = ("mlm", "rtd")
-    detections = ("rtd",)
-
     def __init__(
-        self, config: ModelConfig, generator: ModelConfig, seed: int, objective: ObjectiveConfig, parts: Parts = WHOLE
+        self, config: ModelConfig, generator: ModelConfig, seed: int, settings: ObjectiveConfig, parts: Parts = WHOLE
     ) -> None:
-        disentangled = objective.embeddings == "disentangled"
+        disentangled = settings.embeddings == "disentangled"
         self.module = ReplacedTokensModel(config, generator, seed, parts, disentangled=disentangled)
-        self.factors = {"rtd": objective.detection_weight}
+        self.objectives = (MASKED_WORDS, REPLACED._replace(factor=settings.detection_weight))
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the number of masked positions, and of tokens."""
@@ -34,4 +35,4 @@ class ReplacedTokens:
         tokens = TokenBatch(batch["input_ids"], batch["input_mask"], batch["segment_ids"], batch.get("position_ids"))
         words, weights = (tf.reshape(batch[f"masked_lm_{name}"], [-1]) for name in ("ids", "weights"))
         measures = self.module.measure(tokens, Masked(read_indices(batch)[0], words, weights), mode)
-        return dict(zip(self.objectives, measures, strict=True))
+        return dict(zip(self.names, measures, strict=True))

@@ -10,7 +10,7 @@ from bert.model.encoder import Mode
 from tasks import datasets
 from tasks.config import TaskData
 from tasks.labels import Labels
-from tasks.training import Objective
+from tasks.training import FineTuning
 
 EXAMPLES, TOKENS, CLASSES = 5, 7, 3
 TINY = ModelConfig(vocab_size=11, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=6)
@@ -21,12 +21,12 @@ WEIGHTED = (0.5, 2.0, 3.25)
 
 def mean_loss(task: str, labels: Labels, logits: np.ndarray, label: np.ndarray) -> float:
     """Return the mean loss of a batch whose logits the model is made to give."""
-    objective = Objective(datasets.kind(TaskData(task=task), labels), TINY, seed=1)
-    objective.module = lambda *_: tf.constant(logits, tf.float32)  # type: ignore[assignment]
+    tuning = FineTuning(datasets.kind(TaskData(task=task), labels), TINY, seed=1)
+    tuning.module = lambda *_: tf.constant(logits, tf.float32)
     batch = {"label": tf.constant(label), "input_ids": tf.zeros([EXAMPLES, TOKENS], tf.int32)}
-    (name,) = objective.objectives
-    measure = objective.measure(batch, Mode(tf.float32, DropoutRng(None)))[name]
-    return float(measure.loss / objective.weights(batch)[name])
+    (name,) = tuning.names
+    measure = tuning.measure(batch, Mode(tf.float32, DropoutRng(None)))[name]
+    return float(measure.loss / tuning.weights(batch)[name])
 
 
 def surprise(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from tasks import datasets, predict, train
 from tasks.config import TaskData
 from tasks.labels import Labels
 from tasks.preparing import mean_weight
-from tasks.training import Objective
+from tasks.training import FineTuning
 from tests.tasks.test_train_predict import MODEL
 
 TOTAL, CLASSES = 4, 3
@@ -76,7 +76,7 @@ def test_over_an_epoch_each_text_has_the_weight_of_one(
         "regress": np.array([[0.5], [-2], [1], [3], [0]], np.float32),
         "multilabel": np.array([[0, 1, 0], [1, 1, -1], [0, 0, 0], [-1, 1, 1], [1, 0, 0]], np.float32),
     }[task]
-    source, objective = Windows(label), Objective(kind, TINY, seed=1)
+    source, objective = Windows(label), FineTuning(kind, TINY, seed=1)
     objective.divisors = {kind.objective: TOTAL * mean_weight(kind, source)}  # type: ignore[arg-type]
     learns, every = variables(objective.module), source.read(np.arange(len(source)))
     with tf.GradientTape() as tape:

@@ -21,7 +21,7 @@ from bert.training.step import Step
 from bert.training.task import Task
 from squad.config import Windowing
 from squad.model import AnswerSpans
-from tasks.training import Objective
+from tasks.training import FineTuning
 
 NAMES = ["embeddings/word", "embeddings/position", "layer_0/mlp/kernel", "layer_1/mlp/kernel", "layer_2/mlp/kernel"]
 NAMES += ["masked_lm/kernel", "pooler/kernel"]  # nothing depends on the last one
@@ -159,7 +159,7 @@ def summed(
     comm, optimizer = FirstOfTwo(), Optimizer(learns, OptimizerConfig(learning_rate=1.0))
     parallel = ParallelConfig(overlap=overlap, bucket_megabytes=0.009)
     step = Step(task, optimizer, comm, precision, RunConfig(seed=4), parallel)
-    weights, number = {name: tf.constant(7.0) for name in task.objectives}, tf.constant(5, tf.int64)
+    weights, number = {name: tf.constant(7.0) for name in task.names}, tf.constant(5, tf.int64)
     gradients, sums = step.gradients.sum(batches, weights, number)
     found = {name: gradient.numpy() for name, gradient in zip(learns, gradients, strict=True)}
     return found, {name: float(value) for name, value in sums.items()}, comm
@@ -207,7 +207,7 @@ XLA = PrecisionConfig(xla=True)
         (lambda: Pretraining(dataclasses.replace(ODD, recompute_activations=True), 3), masked, XLA, 1, 2e-6),
         pytest.param(lambda: CausalLM(PRE_NORM, 3), stream, XLA, 0, 2e-6, marks=pytest.mark.thorough),
         pytest.param(
-            lambda: Objective(AnswerSpans(Windowing(), False), ODD, 3), spans, XLA, 0, 2e-6, marks=pytest.mark.thorough
+            lambda: FineTuning(AnswerSpans(Windowing(), False), ODD, 3), spans, XLA, 0, 2e-6, marks=pytest.mark.thorough
         ),
         pytest.param(
             lambda: Pretraining(ODD, 3),

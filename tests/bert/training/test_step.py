@@ -179,7 +179,7 @@ from tests.bert.training.test_step import step_of
 rows, sizes = Dataset(Path(sys.argv[1]), "train").read(np.arange(17)), []
 task = Pretraining(ModelConfig(vocab_size=99, hidden_size=20, num_hidden_layers=1, num_attention_heads=5), seed=3)
 step = step_of(task, precision=PrecisionConfig(xla=True))
-weights = {name: tf.constant(7.0) for name in task.objectives}
+weights = {name: tf.constant(7.0) for name in task.names}
 for count in (2, 17):
     batch = stack([{name: values[:count] for name, values in rows.items()}])
     places = tf.zeros([1], tf.int64)

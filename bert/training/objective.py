@@ -1,0 +1,85 @@
+"""One loss of a task: its name, its part in the sum of all losses, and the figures that follow from its sums."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from bert.model.losses import Detection, Distance, Measure
+
+
+class Ratio(NamedTuple):
+    """A figure in percent: one sum of an objective as a share of another one."""
+
+    part: str
+    of: str = ""  # empty: the weight of the objective; where another sum is 0, there is no figure
+
+
+ACCURACY = {"accuracy": Ratio("correct")}
+DETECTION = ACCURACY | {
+    "precision": Ratio("found", of="predicted"),
+    "recall": Ratio("found", of="positive"),
+}
+
+
+class Objective(NamedTuple):
+    """One loss of a task.
+
+    Its sums over samples have its name before theirs ("mlm_loss", "mlm_correct"), and so have its figures.
+    """
+
+    name: str
+    measure: type[Measure] | type[Detection] | type[Distance] = Measure
+    """what `Task.measure` returns of it; its fields are the sums"""
+    figures: Mapping[str, Ratio] = ACCURACY
+    """beside its mean loss"""
+    factor: float | None = None
+    """of its mean loss, in the loss of the task; None: it is added as it is"""
+    two_classes: str = ""
+    """the feature with its labels if they are 0 and 1: where all are the same, there are no figures"""
+    learns_labels: bool = True
+    """whether it learns labels that the samples have, the shares of which are reported"""
+    no_figures: str = "no sample that was evaluated counts for {name}, so there are no figures of it"
+    """what the user is told where there are none, with the remedy"""
+
+    @property
+    def sums(self) -> list[str]:
+        """Return the names of its sums."""
+        return [f"{self.name}_{field}" for field in self.measure._fields]
+
+    def has_figures(self, weight: float, ones: float) -> bool:
+        """Return whether a loss and an accuracy can be given of samples of this weight.
+
+        ones: how many labels are 1, if there are two classes. Where all are the same, an accuracy is that of a
+        constant.
+        """
+        return weight > 0 and (not self.two_classes or 0 < ones < weight)
+
+    def without_figures(self) -> str:
+        """Return why an evaluation has no figures of it, and the remedy."""
+        return self.no_figures.format(name=self.name)
+
+    def means(self, sums: Mapping[str, Any], weight: Any) -> dict[str, float]:
+        """Return its mean loss and its figures. sums: by their names. weight: what they are divided by."""
+        means = {f"{self.name}_loss": float(sums[f"{self.name}_loss"] / weight)}
+        for figure, (part, of) in self.figures.items():
+            whole = sums[f"{self.name}_{of}"] if of else weight
+            if not of or whole > 0:
+                means[f"{self.name}_{figure}"] = float(100 * sums[f"{self.name}_{part}"] / whole)
+        return means
+
+
+def terms(objectives: Iterable[Objective], losses: Mapping[str, Any]) -> list[Any]:
+    """Return the terms of the loss of a task: of those that have one, the mean losses, times their factors."""
+    present = [(losses[objective.name], objective.factor) for objective in objectives if objective.name in losses]
+    return [loss if factor is None else loss * factor for loss, factor in present]
+
+
+def means(objectives: Iterable[Objective], sums: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, float]:
+    """Return the means of the objectives that have a weight, and "loss", the sum of all `terms`; accuracies in percent.
+
+    sums, weights: of samples; the sums by their names, the weights by the names of objectives.
+    """
+    measured = [objective for objective in objectives if objective.name in weights]
+    figures: dict[str, float] = {}
+    for objective in measured:
+        figures |= objective.means(sums, weights[objective.name])
+    return {"loss": sum(terms(measured, {each.name: figures[f"{each.name}_loss"] for each in measured})), **figures}
