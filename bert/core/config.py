@@ -10,246 +10,33 @@ import enum
 import math
 import shlex
 import typing
-from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from bert.core import checked_json, files, object_urls, ranges
-from bert.core.activations import ACTIVATIONS, POOLINGS
+from bert.core import object_urls, ranges, rows
 from bert.core.cli import MAY_CHANGE, Stored
-from bert.core.errors import InputError, UsageError
-from bert.core.ranges import BatchSize, NameIn, Range, Seed, Share
+from bert.core.errors import UsageError, require
+from bert.core.model_config import RUN_SETTINGS as RUN_SETTINGS
+from bert.core.model_config import ModelConfig as ModelConfig
+from bert.core.model_config import Size as Size
+from bert.core.ranges import BatchSize, Range, Seed, Share
 
-Size = Annotated[int, Range(1, 65_536)]
 Count = Annotated[int, Range(1, 10**9)]
 CountOrNone = Annotated[int, Range(0, 10**9)]
-Dropout = Annotated[float, Range(0, 0.99)]
-Factor = Annotated[float, Range(0, 1e6)]
 MAX_POOL = 2**26  # sequences that are sorted by length at once
 
 Decay = Annotated[float, Range(0, 0.999999)]  # in float32, numbers closer to 1 are 1
 
-
-DISTANCES = ("cosine", "hidden", "attention", "relations")  # losses that compare the layers of a model and a teacher
-
-# Fields of a model that each run chooses, whatever its weights: how it is trained and computed, and how new ones begin.
-RUN_SETTINGS = frozenset(
-    {
-        "hidden_dropout_prob",
-        "attention_probs_dropout_prob",
-        "initializer_range",
-        "position_initializer",
-        "vocab_multiple",
-        "recompute_activations",
-        "fused_attention",
-        "fused_norm",
-        "fused_gelu",
-    }
-)
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise UsageError(message)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """The architecture; most fields are those of `bert_config.json` (github.com/google-research/bert)."""
-
-    vocab_size: Annotated[int, Range(0, 10_000_000)] = 0
-    """rows of the word embeddings, at least one for each entry of the vocabulary; 0 takes its number from the data"""
-    hidden_size: Size = 768
-    """width D of the residual stream"""
-    num_hidden_layers: Annotated[int, Range(1, 1000)] = 12
-    """encoder layers"""
-    num_attention_heads: Size = 12
-    """attention heads N; must divide hidden_size"""
-    intermediate_size: Annotated[int, Range(1, 1_048_576)] = 3072
-    """width F of the feed-forward layer"""
-    hidden_act: Annotated[str, NameIn(ACTIVATIONS)] = "gelu"
-    """activation of the feed-forward layer and of the masked-LM transform; gelu_tanh is GPT-2's approximation"""
-    pooler_act: Annotated[str, NameIn(POOLINGS)] = "tanh"
-    """activation of the pooled output: tanh as published, relu as in DistilBERT, gelu as in ELECTRA"""
-    pooling: Literal["cls", "mean"] = "cls"
-    """what heads of texts read: the state of the first token, as published, or the mean of all tokens' (ModernBERT)"""
-    head_transform: bool = False
-    """heads of tasks, also those of tokens, read norm(act(x W)), with hidden_act, instead of a pooled output with
-    pooler_act (ModernBERT)"""
-    masked_lm_head: Literal["tied", "linear"] = "tied"
-    """scores of the vocabulary: of norm(act(x W)) by the word embeddings, as published (tied), or of the states
-    themselves by a table of their own (linear; NeoBERT)"""
-    embedding_size: Annotated[int, Range(0, 65_536)] = 0
-    """width of the embeddings, which a dense layer makes that of the residual stream, as in ELECTRA; 0: hidden_size"""
-    norm: Literal["layer", "rms"] = "layer"
-    """layer norm, or RMSNorm (Zhang and Sennrich 2019): x / sqrt(mean of x^2) * gamma"""
-    layer_norm_epsilon: Annotated[float, Range(1e-30, 1)] = 1e-12
-    """added to the variance in layer norms, or to the mean square in RMSNorm"""
-    norm_placement: Literal["post", "pre"] = "post"
-    """layer norm after each residual sum (post, as published) or before each sub-layer (pre, as in Megatron-LM)"""
-    embedding_norm: bool = False
-    """with norms before the sub-layers: one of the embeddings, in place of the first attention's (ModernBERT)"""
-    biases: bool = True
-    """whether dense layers and layer norms of the encoder and of the masked-LM transform have biases"""
-    gated: bool = False
-    """feed-forward layers act(x W) * (x V), as GeGLU is with gelu (Shazeer 2020), instead of act(x W)"""
-    positions: Literal["learned", "rotary"] = "learned"
-    """embeddings added to those of words (as published), or queries and keys that are rotated by angles which grow with
-    the position (rotary; Su et al. 2021)"""
-    rotary_base: Annotated[float, Range(1, 1e9)] = 10_000.0
-    """base of the geometric series of angles per token"""
-    local_window: Annotated[int, Range(0, 1_048_576)] = 0
-    """local attention: tokens attend to at most this many before and after them; 0: to all, in all layers"""
-    global_every: Annotated[int, Range(1, 1000)] = 3
-    """with local attention: the first of so many layers attends to all tokens"""
-    local_rotary_base: Annotated[float, Range(1, 1e9)] = 10_000.0
-    """base of the angles in layers with local attention"""
-    hidden_dropout_prob: Dropout = 0.1
-    """dropout on embeddings and on each sub-layer's output"""
-    attention_probs_dropout_prob: Dropout = 0.1
-    """dropout on attention weights"""
-    max_position_embeddings: Size = 512
-    """longest sequence, in tokens"""
-    type_vocab_size: Annotated[int, Range(0, 65_536)] = 2
-    """number of segments; 0: no segment embeddings"""
-    causal: bool = False
-    """each token attends to itself and those before it, to predict the next one, as in GPT-2"""
-    position_initializer: Literal["normal", "sinusoidal"] = "normal"
-    """initial position embeddings: normal noise, as published, or sines, with which the heads of the first layer also
-    start by attending to neighbouring tokens"""
-    initializer_range: Annotated[float, Range(0, 10)] = 0.02
-    """standard deviation of the truncated normal that initialises kernels and embeddings"""
-    vocab_multiple: Size = 1
-    """compute scores for a vocabulary padded to a multiple of this, which is faster on tensor cores; weights keep their
-    size"""
-    recompute_activations: bool = field(default=False, metadata=MAY_CHANGE)
-    """keep only each layer's input for the backward pass and compute the rest again: less memory, more time"""
-    fused_attention: bool = False
-    """compute attention on an NVIDIA GPU without its weights in memory: by cuDNN where nothing is dropped on them, or
-    else by kernels of this project, which have not run on a GPU yet; needs precision.xla and 16 bits"""
-    fused_norm: bool = False
-    """compute the residual sum, its dropout and layer norm on an NVIDIA GPU by one kernel of this project forwards and
-    one backwards, which have not run on a GPU yet; needs norm_placement post, precision.xla and 16 bits"""
-    fused_gelu: bool = False
-    """compute GELU and its gradient on an NVIDIA GPU within the products before and behind it, by kernels of this
-    project, which have not run on a GPU yet; needs hidden_act gelu, not gated, precision.xla and 16 bits"""
-
-    def __post_init__(self) -> None:
-        ranges.check(self, "model.")
-        width, heads = self.hidden_size, self.num_attention_heads
-        _require(
-            width % heads == 0, f"model.hidden_size {width} is not a multiple of model.num_attention_heads {heads}"
-        )
-        _require(
-            self.norm_placement == "pre" or not self.embedding_norm,
-            "model.embedding_norm needs model.norm_placement pre; with post the embeddings are always normalised",
-        )
-        _require(
-            self.norm == "layer" or (self.norm_placement == "pre" and not self.biases),
-            "model.norm rms needs model.norm_placement pre and model.biases false",
-        )
-        _require(
-            self.norm_placement == "post" or not self.fused_norm, "model.fused_norm needs model.norm_placement post"
-        )
-        _require(
-            not self.fused_gelu or (self.hidden_act == "gelu" and not self.gated),
-            "model.fused_gelu needs model.hidden_act gelu and model.gated false",
-        )
-        if self.positions == "rotary":
-            _require(
-                width // heads % 2 == 0, f"model.positions rotary needs an even width of heads, not {width // heads}"
-            )
-            _require(self.position_initializer == "normal", "model.position_initializer needs model.positions learned")
-        _require(
-            not self.causal or (self.positions == "learned" and not self.local_window),
-            "a causal model needs model.positions learned and model.local_window 0",
-        )
-        _require(
-            not self.causal or self.masked_lm_head == "tied",
-            "a causal model has no head for masked words; leave model.masked_lm_head out",
-        )
-        published = self.norm_placement == "post" and not self.causal and self.position_initializer == "normal"
-        _require(
-            published or self.embedding_width == width,
-            f"model.embedding_size {self.embedding_size} needs model.norm_placement post, model.position_initializer "
-            "normal, and a model that is not causal",
-        )
-
-    @property
-    def embedding_width(self) -> int:
-        """Width of the embeddings."""
-        return self.embedding_size or self.hidden_size
-
-    def is_local(self, layer: int) -> bool:
-        """Return whether the attention of layer `layer`, from 0, is local."""
-        return self.local_window > 0 and layer % self.global_every != 0
-
-    def save(self, path: Path) -> None:
-        """Write `bert_config.json`."""
-        files.write_json(path, dataclasses.asdict(self))
-
-    @classmethod
-    def load(cls, path: Path) -> "ModelConfig":
-        """Read `bert_config.json`; ignore unknown keys, which other programs add. Raise InputError if it is not one."""
-        try:
-            return cls.parse(lambda: files.read_json(path), path)
-        except FileNotFoundError as error:
-            raise InputError(f"{path}: no such file; give the folder of a trained model") from error
-
-    @classmethod
-    def parse(cls, read: Callable[[], Any], where: object) -> "ModelConfig":
-        """Do the same with what `read` returns. where: its place, for errors."""
-        try:
-            config: ModelConfig = checked_json.take(cls, read())
-            return config
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(f"{where}: not a BERT configuration ({error})") from error
-
-    def of_weights(
-        self,
-        run: Path,
-        flagged: Collection[str] = (),
-        own: Collection[str] = RUN_SETTINGS,
-        layers: tuple[int, ...] = (),
-    ) -> "ModelConfig":
-        """Return the architecture of a trained model, as `with_architecture` has it. run: its folder.
-
-        layers: those that are taken of it; none: all. Raise UsageError also if it does not have one of them.
-        """
-        trained = ModelConfig.load(run / "bert_config.json")
-        if layers:
-            _require(
-                max(layers) < trained.num_hidden_layers,
-                f"--init.layers {max(layers)}: {run} has the layers 0 to {trained.num_hidden_layers - 1}; give these",
-            )
-            trained = dataclasses.replace(trained, num_hidden_layers=len(layers))
-        return self.with_architecture(trained, str(run), flagged, own)
-
-    def with_architecture(
-        self,
-        trained: "ModelConfig",
-        where: str,
-        flagged: Collection[str] = (),
-        own: Collection[str] = RUN_SETTINGS,
-    ) -> "ModelConfig":
-        """Return the architecture of a trained model, with the fields `own` of this configuration.
-
-        where: what the trained model is called in a message. flagged: fields that the command gives. Raise
-        UsageError if one of them contradicts the weights.
-        """
-        for name in sorted({*flagged} - RUN_SETTINGS):
-            ours, theirs = getattr(self, name), getattr(trained, name)
-            _require(
-                ours == theirs,
-                f"--model.{name} {ours} contradicts the weights of {where}, whose model.{name} is {theirs}; leave it "
-                "out, or give other weights",
-            )
-        if trained.positions != "learned" or trained.embedding_width != trained.hidden_size:
-            own = {*own} - {"position_initializer"}  # which such a model excludes
-        return dataclasses.replace(trained, **{name: getattr(self, name) for name in own})
+# Sections of options: their extensions have them. Nothing but a type checker imports an extension by a statement.
+if TYPE_CHECKING:
+    from extensions.distillation.config import DistillConfig as DistillConfig
+    from extensions.lora.config import LoraConfig as LoraConfig
+    from extensions.replaced_tokens.config import ObjectiveConfig as ObjectiveConfig
+else:
+    DistillConfig = rows.load("extensions.distillation.config:DistillConfig")
+    LoraConfig = rows.load("extensions.lora.config:LoraConfig")
+    ObjectiveConfig = rows.load("extensions.replaced_tokens.config:ObjectiveConfig")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,11 +60,11 @@ class BatchConfig:
 
     def __post_init__(self) -> None:
         ranges.check(self, "batch.")
-        _require(
+        require(
             not (self.pack and self.bucket_by_length),
             "batch.pack and batch.bucket_by_length both avoid padding; give one of them",
         )
-        _require(
+        require(
             self.total * self.bucket_by_length <= MAX_POOL,
             f"batch.bucket_by_length {self.bucket_by_length} x batch.total {self.total} is more than {MAX_POOL} "
             "sequences to sort; give fewer",
@@ -305,7 +92,7 @@ class BatchConfig:
         sizes = {number: min(largest, self._size(self.total / (world_size * number))) for number in (fewest, most)}
         accumulation = min(sizes, key=lambda number: abs(sizes[number] * number * world_size - self.total))
         per_device = sizes[accumulation]
-        _require(
+        require(
             per_device > 0,
             f"batch.total {self.total} is less than a sequence for each of {world_size} ranks; give --batch.fit above",
         )
@@ -337,7 +124,7 @@ class BatchConfig:
             f"batch.total {self.total} is not a multiple of {what}; the nearest are {below} and {below + number}; "
             "--batch.fit nearest chooses one"
         )
-        _require(self.total % number == 0, message)
+        require(self.total % number == 0, message)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -390,39 +177,39 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         ranges.check(self, "optimizer.")
-        _require(
+        require(
             self.minimum_rate <= self.learning_rate,
             f"optimizer.minimum_rate {self.minimum_rate:g} is more than optimizer.learning_rate {self.learning_rate:g}",
         )
-        _require(
+        require(
             self.warmup_start <= self.first_step,
             f"optimizer.warmup_start {self.warmup_start} is after optimizer.first_step {self.first_step}",
         )
-        _require(
+        require(
             self.decay_steps == 0 or self.decay_steps > self.warmup_start + self.warmup_steps,
             f"optimizer.decay_steps {self.decay_steps} is within optimizer.warmup_steps {self.warmup_steps} from "
             f"optimizer.warmup_start {self.warmup_start} on",
         )
-        _require(
+        require(
             self.schedule == "stable" or self.decay_start == 0,
             f"optimizer.decay_start has no effect with optimizer.schedule {self.schedule}; leave it out",
         )
-        _require(
+        require(
             self.decay_start == 0 or self.decay_start >= self.warmup_start + self.warmup_steps,
             f"optimizer.decay_start {self.decay_start} is within optimizer.warmup_steps {self.warmup_steps} from "
             f"optimizer.warmup_start {self.warmup_start} on",
         )
-        _require(
+        require(
             self.decay_start > 0 or self.schedule != "stable" or (self.minimum_rate, self.decay_steps) == (0, 0),
             "optimizer.minimum_rate and optimizer.decay_steps need optimizer.decay_start: without it the learning rate "
             "of optimizer.schedule stable does not fall",
         )
-        _require(
+        require(
             self.name != "stableadamw" or self.clip_norm == 1,
             f"optimizer.clip_norm {self.clip_norm:g} has no effect with optimizer.name stableadamw, which limits each "
             "step instead; leave it out",
         )
-        _require(
+        require(
             self.schedule != "cosine" or self.decay_power == 1,
             f"optimizer.decay_power {self.decay_power:g} has no effect with optimizer.schedule cosine; leave it out",
         )
@@ -449,7 +236,7 @@ class PrecisionConfig:
     """compile the step with XLA; none: on a GPU only (on a CPU it is usually slower)"""
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             self.residual == "float32" or self.compute in ("auto", "bfloat16"),
             f"precision.residual {self.residual} needs precision.compute bfloat16, and here it is {self.compute}; "
             "leave it out",
@@ -547,7 +334,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         ranges.check(self, "run.")
         factor = self.spike_factor
-        _require(factor == 0 or factor > 1, f"run.spike_factor must be 0, or more than 1, not {factor}")
+        require(factor == 0 or factor > 1, f"run.spike_factor must be 0, or more than 1, not {factor}")
         if 0 < (target := self.target_accuracy) <= 1:
             raise UsageError(
                 f"run.target_accuracy {target:g}: accuracies are in percent, from 0 to 100; give {100 * target:g}"
@@ -596,56 +383,6 @@ class DataConfig:
             ranges.check_mask_shares(self.mask_shares, "data.mask_shares")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ObjectiveConfig:
-    """What a model that is not causal learns from masked samples."""
-
-    name: Literal["masked_words", "replaced_tokens"] = "masked_words"
-    """masked_words as in BERT; replaced_tokens as in ELECTRA: a small generator learns masked words, and the model
-    learns which tokens the generator replaced; it needs data without an objective on pairs"""
-    generator_width: Annotated[float, Range(0, 1, above=True)] = 0.25
-    """replaced_tokens: width of the generator, its heads and its feed-forward layers, as shares of the model's"""
-    generator_layers: Annotated[float, Range(0, 1, above=True)] = 1.0
-    """replaced_tokens: layers of the generator, as a share of the model's"""
-    detection_weight: Annotated[float, Range(0, 1e6, above=True)] = 50.0
-    """replaced_tokens: factor of the loss of the detection; that of masked words has 1"""
-    embeddings: Literal["shared", "disentangled"] = "shared"
-    """replaced_tokens: shared as in ELECTRA, both models learn one table of words; disentangled as in DeBERTaV3, the
-    generator alone learns it, and the model learns what it adds to it"""
-
-    def __post_init__(self) -> None:
-        ranges.check(self, "objective.")
-        if self.name == "masked_words":
-            for each in dataclasses.fields(self)[1:]:
-                _require(
-                    getattr(self, each.name) == each.default,
-                    f"objective.{each.name} has no effect without objective.name replaced_tokens; leave it out",
-                )
-
-    def generator(self, model: ModelConfig) -> ModelConfig | None:
-        """Return the architecture of the generator beside a model; None if the objective has none.
-
-        As in google-research/electra, it has the width of the model's heads as long as it is not narrower itself.
-        """
-        if self.name == "masked_words":
-            return None
-        width = max(1, round(model.hidden_size * self.generator_width))
-        heads = max(1, width * model.num_attention_heads // model.hidden_size)
-        _require(
-            width % heads == 0,
-            f"objective.generator_width {self.generator_width:g}: a generator of width {width} cannot have {heads} "
-            "heads; give another share",
-        )
-        return dataclasses.replace(
-            model,
-            embedding_size=model.embedding_width,
-            hidden_size=width,
-            num_attention_heads=heads,
-            num_hidden_layers=max(1, round(model.num_hidden_layers * self.generator_layers)),
-            intermediate_size=max(1, round(model.intermediate_size * self.generator_width)),
-        )
-
-
 class Weights(enum.Enum):
     """Initial weights that are not those of a run; the value is how they are named on the command line."""
 
@@ -671,135 +408,12 @@ class InitConfig:
     def __post_init__(self) -> None:
         ranges.check(self, "init.")
         random = self.checkpoint is Weights.RANDOM
-        _require(not (self.layers and random), "init.layers are those of --init.checkpoint RUN; give one")
+        require(not (self.layers and random), "init.layers are those of --init.checkpoint RUN; give one")
 
     @property
     def source(self) -> Path | None:
         """Return the run directory that gives the initial weights, or None if they are random."""
         return self.checkpoint if isinstance(self.checkpoint, Path) else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class DistillConfig:
-    """Distillation: what a model learns of a trained one, of its outputs (Hinton et al. 2015) and of its layers."""
-
-    teacher: Stored[Path | None] = None
-    """run directory of a teacher, whose probabilities the model learns beside the labels; none: no distillation"""
-    temperature: Annotated[float, Range(0, 1000, above=True)] = 2.0
-    """logits of both are divided by it before the softmax; higher ones show more of what the teacher thinks unlikely"""
-    weight: Share = 0.5
-    """share w of the teacher in the loss (1 - w) L + w T^2 KL, where L is the usual loss and T the temperature"""
-    outputs: Factor = 1.0
-    """factor of that loss; 0, in pretraining: learn the teacher's layers alone, without labels and heads"""
-    cosine: Factor = 0.0
-    """factor of 1 - cosine of the last hidden states and the teacher's, as in DistilBERT; 0: without"""
-    hidden: Factor = 0.0
-    """factor of the mean square error of the hidden states of the embeddings and of each layer, projected if their
-    widths differ, as in TinyBERT; 0: without"""
-    attention: Factor = 0.0
-    """factor of the mean square error of the attention scores of each layer before the softmax, as in TinyBERT; 0:
-    without"""
-    relations: Factor = 0.0
-    """factor of the divergence of the last layer's relations between queries, keys and values, as in MiniLMv2; 0:
-    without"""
-    layers: tuple[Annotated[int, Range(0, 999)], ...] = ()
-    """hidden, attention: the teacher's layer, from 0, for each layer of the model; default: evenly spread, with the
-    last one for the last"""
-    relation_layer: Annotated[int, Range(0, 999)] | None = None
-    """relations: layer of the teacher, from 0; none: its last one"""
-    relation_heads: Annotated[int, Range(0, 65_536)] = 0
-    """relations: number of heads into which queries, keys and values of both are divided; 0: as many as the teacher's
-    attention has"""
-
-    def __post_init__(self) -> None:
-        ranges.check(self, "distill.")
-        _require(
-            self.outputs > 0 or bool(self.distances),
-            "distill.outputs 0 leaves nothing to learn; give --distill.relations, hidden, attention or cosine",
-        )
-        of_layers = self.layers and not (self.hidden or self.attention)
-        _require(not of_layers, "distill.layers has no effect without distill.hidden or attention; leave it out")
-        for name, given in (("layer", self.relation_layer is not None), ("heads", self.relation_heads > 0)):
-            _require(
-                not given or bool(self.relations),
-                f"distill.relation_{name} has no effect without distill.relations; leave it out",
-            )
-
-    @property
-    def distances(self) -> dict[str, float]:
-        """Return the losses of the layers, by name, with their factors."""
-        return {name: getattr(self, name) for name in DISTANCES if getattr(self, name)}
-
-    @property
-    def has_soft_labels(self) -> bool:
-        """Return whether the teacher's outputs are learned, for which it needs the head of the model."""
-        return self.outputs > 0 and self.weight > 0
-
-    @property
-    def needs_last_states(self) -> bool:
-        """Return whether all hidden states of the last layer are compared."""
-        return bool(self.cosine or self.hidden)
-
-    def teacher_layers(self, student: ModelConfig, teacher: ModelConfig) -> tuple[int, ...]:
-        """Return the teacher's layer, from 0, for each layer of the student."""
-        step = teacher.num_hidden_layers // student.num_hidden_layers
-        return self.layers or tuple(step * (number + 1) - 1 for number in range(student.num_hidden_layers))
-
-    def relation(self, teacher: ModelConfig) -> tuple[int, int]:
-        """Return the teacher's layer, from 0, whose relations are learned, and the number of relation heads."""
-        last = teacher.num_hidden_layers - 1
-        layer = last if self.relation_layer is None else self.relation_layer
-        return layer, self.relation_heads or teacher.num_attention_heads
-
-    def layers_used(self, student: ModelConfig, teacher: ModelConfig) -> int:
-        """Return how many of the teacher's layers are computed."""
-        if self.has_soft_labels or self.cosine:
-            return teacher.num_hidden_layers
-        of_layers = self.teacher_layers(student, teacher) if self.hidden or self.attention else ()
-        of_relations = (self.relation(teacher)[0],) if self.relations else ()
-        return 1 + max((*of_layers, *of_relations), default=-1)
-
-    def projects(self, student: ModelConfig, teacher: ModelConfig) -> bool:
-        """Return whether a projection of the student's hidden states is learned."""
-        return self.hidden > 0 and student.hidden_size != teacher.hidden_size
-
-    def check_fit(self, student: ModelConfig, teacher: ModelConfig) -> None:
-        """Raise UsageError if a loss of the layers cannot be computed with these two models."""
-        ours, theirs = student.num_hidden_layers, teacher.num_hidden_layers
-        _require(not (self.distances and teacher.causal), "is a causal model, whose layers are not compared")
-        if self.hidden or self.attention:
-            mapped = self.teacher_layers(student, teacher)
-            _require(
-                bool(self.layers) or theirs % ours == 0,
-                f"its {theirs} layers are no multiple of the model's {ours}; give --distill.layers",
-            )
-            _require(
-                len(mapped) == ours, f"distill.layers has {len(mapped)} layers, the model {ours}; give one for each"
-            )
-            _require(max(mapped) < theirs, f"distill.layers {max(mapped)}: it has the layers 0 to {theirs - 1}")
-        _require(
-            not self.cosine or student.hidden_size == teacher.hidden_size,
-            f"distill.cosine needs equal widths, but the model has {student.hidden_size} and the teacher "
-            f"{teacher.hidden_size}; give distill.hidden, which projects",
-        )
-        heads = student.num_attention_heads, teacher.num_attention_heads
-        _require(
-            not self.attention or heads[0] == heads[1],
-            f"distill.attention needs equal heads, but the model has {heads[0]} and the teacher {heads[1]}; give "
-            "distill.relations",
-        )
-        _require(
-            not (self.attention and (student.local_window or teacher.local_window)),
-            "distill.attention needs layers that attend to all tokens; give distill.relations",
-        )
-        if self.relations:
-            layer, count = self.relation(teacher)
-            _require(layer < theirs, f"distill.relation_layer {layer}: it has the layers 0 to {theirs - 1}")
-            for width in (student.hidden_size, teacher.hidden_size):
-                _require(
-                    width % count == 0,
-                    f"{count} relation heads do not divide the width {width}; give --distill.relation_heads",
-                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -822,34 +436,34 @@ class TrainConfig:
     """time"""
     init: InitConfig = InitConfig()
     """initial weights"""
-    distill: DistillConfig = DistillConfig()
+    distill: DistillConfig = field(default=DistillConfig())
     """soft labels"""
 
     def __post_init__(self) -> None:
         first, end = self.optimizer.first_step, self.optimizer.decay_steps
         start, last = self.optimizer.decay_start, end or first + self.run.steps
-        _require(
+        require(
             start == 0 or self.run.steps == 0 or start < last,
             f"optimizer.decay_start {start} is not before the end of the decay, update {last}; give fewer, or more "
             "run.steps",
         )
-        _require(
+        require(
             self.init.step == 0 or self.init.checkpoint is not Weights.RANDOM,
             f"init.step {self.init.step} needs --init.checkpoint RUN, the run that this one goes on from",
         )
-        _require(
+        require(
             self.init.step == 0 or self.run.steps == 0 or self.init.step < self.run.steps,
             f"init.step {self.init.step} is not before run.steps {self.run.steps}, which counts all updates",
         )
-        _require(
+        require(
             self.init.step == 0 or self.budget.hours == 0,
             "with budget.hours the learning rate follows the clock, so another run cannot go on from init.step",
         )
-        _require(
+        require(
             self.init.step == 0 or self.batch.bucket_by_length == 0,
             "batch.bucket_by_length sorts samples by the length of the run, so another run cannot go on from init.step",
         )
-        _require(
+        require(
             end == 0 or first + self.run.steps <= end or self.optimizer.minimum_rate > 0,
             f"run.steps {self.run.steps} after optimizer.first_step {first} are more than optimizer.decay_steps {end}, "
             "after which the learning rate is 0; give --optimizer.decay_steps 0 to end the decay with the run",
@@ -872,26 +486,12 @@ class PretrainConfig(TrainConfig):
 
     data: DataConfig = DataConfig()
     """samples"""
-    objective: ObjectiveConfig = ObjectiveConfig()
+    objective: ObjectiveConfig = field(default=ObjectiveConfig())
     """what is learned"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.objective.name == "masked_words":
-            return
-        published = self.model.norm_placement == "post" and self.model.position_initializer == "normal"
-        _require(
-            published and not self.model.causal,
-            "objective.name replaced_tokens needs model.norm_placement post, model.position_initializer normal, and a "
-            "model that is not causal",
-        )
-        # The backward pass would compute the generator again, in another program: rounding could change a sample.
-        _require(
-            not (self.parallel.overlap and self.precision.xla),
-            "parallel.overlap with precision.xla computes a generator twice; with objective.name replaced_tokens give "
-            "one of them",
-        )
-        self.objective.generator(self.model)
+        self.objective.check(self)
 
     @property
     def generator(self) -> ModelConfig | None:
@@ -928,28 +528,12 @@ class EpochConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoraConfig:
-    """Low-rank updates (Hu et al. 2021): in the encoder they alone learn, and the heads."""
-
-    rank: Annotated[int, Range(0, 4096)] = 0
-    """LoRA: add a product of two matrices of this rank to each target's kernel; in the encoder only these learn, beside
-    the heads; 0: no LoRA"""
-    alpha: Annotated[float, Range(0, 1e6, above=True)] = 16.0
-    """the product is multiplied by alpha / rank"""
-    targets: tuple[Literal["query", "key", "value", "output", "inner", "gate", "outer"], ...] = ("query", "value")
-    """dense layers of each encoder layer: four of the attention, and those of the feed-forward layer"""
-
-    def __post_init__(self) -> None:
-        ranges.check(self, "lora.")
-
-
-@dataclass(frozen=True, kw_only=True)
 class FineTuneConfig(TrainConfig):
     """A fine-tuning run; `model` is used only if no checkpoint gives the architecture."""
 
     length: EpochConfig = EpochConfig()
     """length of the run"""
-    lora: LoraConfig = LoraConfig()
+    lora: LoraConfig = field(default=LoraConfig())
     """low-rank updates"""
     init: StartConfig = StartConfig()
     """initial weights"""

@@ -5,7 +5,7 @@ A recipe may have such a setting, because another flag can make it count. A flag
 
 from collections.abc import Collection, Iterator
 
-from bert.core.config import DistillConfig, FineTuneConfig, ModelConfig, TrainConfig, Weights, flatten, may_change
+from bert.core.config import FineTuneConfig, ModelConfig, TrainConfig, Weights, flatten, may_change
 from bert.core.errors import UsageError
 
 
@@ -43,7 +43,7 @@ def _ignored(config: TrainConfig) -> Iterator[tuple[str, str]]:
     if run.spike_factor == 0 and run.on_spike != "warn":
         yield "run.on_spike", f"{run.on_spike} has no effect with run.spike_factor 0, which detects none; leave it out"
     yield from _of_learning(config)
-    yield from _of_teacher(config.distill)
+    yield from config.distill.ignored()
     if config.init.checkpoint is Weights.RANDOM:  # else the architecture is that of the weights
         yield from _of_architecture(config.model)
     elif config.init.source is not None:
@@ -66,16 +66,6 @@ def _of_learning(config: TrainConfig) -> Iterator[tuple[str, str]]:
         yield "optimizer.layer_decay", "has no effect with init.frozen_encoder: heads have the full rate; leave it out"
 
 
-def _of_teacher(distill: DistillConfig) -> Iterator[tuple[str, str]]:
-    if distill.teacher is None:
-        for name in ("temperature", "weight", "outputs"):
-            yield f"distill.{name}", "has no effect without distill.teacher; give --distill.teacher RUN"
-    if distill.outputs == 0 < distill.weight:
-        yield "distill.weight", "has no effect with distill.outputs 0; leave it out"
-    if not distill.has_soft_labels:
-        yield "distill.temperature", "has no effect where the teacher's outputs are not learned; leave it out"
-
-
 def _of_architecture(model: ModelConfig) -> Iterator[tuple[str, str]]:
     if model.positions != "rotary":
         for name in ("rotary_base", "local_rotary_base"):
@@ -87,9 +77,7 @@ def _of_architecture(model: ModelConfig) -> Iterator[tuple[str, str]]:
 
 def _of_fine_tuning(config: FineTuneConfig) -> Iterator[tuple[str, str]]:
     length = config.length
-    if not config.lora.rank:
-        for name in ("alpha", "targets"):
-            yield f"lora.{name}", "has no effect without lora.rank, and all weights would learn; give --lora.rank 8"
+    yield from config.lora.ignored()
     if length.evaluations:
         yield (
             "run.evaluate_every",

@@ -39,3 +39,9 @@ class Stopped(UserError):
     """The run was asked to stop and saved its state; the same command resumes it."""
 
     exit_code = 75
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise UsageError with this message unless the condition holds."""
+    if not condition:
+        raise UsageError(message)

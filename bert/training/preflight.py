@@ -49,7 +49,7 @@ def before_weights(
 ) -> None:
     """Check what must hold before the weights are made. Raise UsageError or ResourceError."""
     frozen(config.init, config.model)
-    low_rank(lora, config)
+    lora.check(config)
     parts(config.model, config.run, comm, config.generator)
     updates = cost.low_rank_parameters(config.model, lora, config.init.frozen_layers)
     in_encoder = updates if lora.rank or config.init.frozen_encoder else None
@@ -144,24 +144,6 @@ def frozen(init: InitConfig, model: ModelConfig) -> None:
 
 def _what_freezes(init: InitConfig) -> str:
     return "init.frozen_encoder" if init.frozen_encoder else "init.frozen_layers" if init.frozen_layers else ""
-
-
-def low_rank(lora: LoraConfig, config: TrainConfig) -> None:
-    """Raise UsageError if the model or the run cannot have these low-rank updates."""
-    if not lora.rank:
-        return
-    init, model = config.init, config.model
-    if init.source is None:
-        raise UsageError("lora.rank needs --init.checkpoint RUN: the random weights of the encoder would never learn")
-    if init.frozen_encoder:
-        raise UsageError("init.frozen_encoder leaves nothing for lora.rank to train; leave one of them out")
-    if init.frozen_layers == model.num_hidden_layers:
-        raise UsageError("init.frozen_layers leaves no layer for lora.rank; lower it, or give --init.frozen_encoder")
-    if "gate" in lora.targets and not model.gated:
-        raise UsageError("lora.targets gate: the feed-forward layers of this model are not gated; leave it out")
-    widths = [model.hidden_size, *([model.intermediate_size] if {"inner", "gate", "outer"} & {*lora.targets} else [])]
-    if lora.rank > min(widths):
-        raise UsageError(f"lora.rank {lora.rank} is more than the {min(widths)} rows of a kernel; lower it")
 
 
 def parts(model: ModelConfig, run: RunConfig, comm: Communicator, generator: ModelConfig | None = None) -> None:
