@@ -609,9 +609,6 @@ class ObjectiveConfig:
     """replaced_tokens: layers of the generator, as a share of the model's"""
     detection_weight: Annotated[float, Range(0, 1e6, above=True)] = 50.0
     """replaced_tokens: factor of the loss of the detection; that of masked words has 1"""
-    embeddings: Literal["shared", "disentangled"] = "shared"
-    """replaced_tokens: shared as in ELECTRA, both models learn one table of words; disentangled as in DeBERTaV3, the
-    generator alone learns it, and the model learns what it adds to it"""
 
     def __post_init__(self) -> None:
         ranges.check(self, "objective.")
@@ -860,11 +857,6 @@ class TrainConfig:
         """Return the architecture of the generator that is trained beside the model; None if there is none."""
         return None
 
-    @property
-    def has_difference(self) -> bool:
-        """Return whether the model learns what it adds to the generator's embeddings of words."""
-        return False
-
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainConfig(TrainConfig):
@@ -897,11 +889,6 @@ class PretrainConfig(TrainConfig):
     def generator(self) -> ModelConfig | None:
         """Return the architecture of the generator that is trained beside the model; None if there is none."""
         return self.objective.generator(self.model)
-
-    @property
-    def has_difference(self) -> bool:
-        """Return whether the model learns what it adds to the generator's embeddings of words."""
-        return self.objective.embeddings == "disentangled"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from bert import heads, labels
 from bert.core import files, manifest, outputs
+from bert.core.aliases import DISENTANGLED, REMOVED
 from bert.core.config import OptimizerConfig, RunConfig, TrainConfig, as_flags, defaults, flatten, may_change
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.manifest import Manifest
@@ -245,6 +246,9 @@ def _recorded(run: Path, config: TrainConfig, data: Manifest) -> dict[str, Any]:
             "another --run.directory, with this one as --init.checkpoint"
         )
     rules.check(run)
+    for key, value in REMOVED.items():
+        if (was := before.pop(key, value)) != value:
+            raise UsageError(f"{path}: {key} {was} {DISENTANGLED}")
     return before | {DATA: recorded.get("data", manifest.content_hash(data.path))}
 
 

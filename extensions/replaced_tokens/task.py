@@ -20,8 +20,7 @@ class ReplacedTokens:
     def __init__(
         self, config: ModelConfig, generator: ModelConfig, seed: int, objective: ObjectiveConfig, parts: Parts = WHOLE
     ) -> None:
-        disentangled = objective.embeddings == "disentangled"
-        self.module = ReplacedTokensModel(config, generator, seed, parts, disentangled=disentangled)
+        self.module = ReplacedTokensModel(config, generator, seed, parts)
         self.factors = {"rtd": objective.detection_weight}
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
