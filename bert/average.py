@@ -57,6 +57,7 @@ def make(options: Options, folders: Sequence[Path], partial: Path) -> outputs.St
     from bert.text import rules
     from bert.training import checkpoint
 
+    rules.check(options.run)
     model, steps = run.read_model(options.run), [checkpoint.step_of(folder) for folder in folders]
     sums = {name: np.zeros(value.shape) for name, value in model.values.items()}
     for folder in folders:
@@ -67,7 +68,7 @@ def make(options: Options, folders: Sequence[Path], partial: Path) -> outputs.St
     settings = run.import_settings(f"average {options.run.name}", model.match)
     recorded = model.settings.get("config", {})
     masking = {name: recorded[name] for name in ("run.seed", "data.mask_shares") if name in recorded}
-    settings |= {"ema" if options.ema else "averaged": steps, "config": masking, "rules": rules.of(options.run)}
+    settings |= {"ema" if options.ema else "averaged": steps, "config": masking, "rules": rules.RULES}
     if made := embedding.of(model.settings, options.run / "config.json"):
         settings |= made.entries()
     run.write_model(dataclasses.replace(model, values=values, updates={}, settings=settings), partial)

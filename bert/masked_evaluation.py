@@ -51,7 +51,8 @@ def of_samples(
         check_head(run)
     seed, shares_of_training = _masking(run.path)
     shares = mask_shares or shares_of_training
-    data = dynamic_masking.source(folder, split, seed, rules=rules.of(run.path), mask_shares=shares)
+    rules.check(run.path)
+    data = dynamic_masking.source(folder, split, seed, mask_shares=shares)
     check_shares(mask_shares, data, folder)
     _check(run, data, folder)
     task = _detection(run) if detects else _task(run, data)

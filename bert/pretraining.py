@@ -24,7 +24,6 @@ from bert.model.parts import WHOLE, Parts
 from bert.recipes import Phase
 from bert.text import dynamic_masking, records, sampler, vocabulary
 from bert.text.instances import MASK_SHARES
-from bert.text.rules import RULES
 from bert.text.sampler import Batch
 from bert.training import checkpoint, loop, mirror, preflight, resume
 from bert.training.communicator import Communicator
@@ -165,10 +164,8 @@ def resolve(config: PretrainConfig, data: loop.Data, device: Device, replicas: i
     )
 
 
-def datasets(
-    folder: Path, config: PretrainConfig, rules: int = RULES, comm: Communicator = ALONE
-) -> tuple[loop.Data, loop.Data | None]:
-    """Return the training and the held-out samples in `folder`, if there are any; rules: by which pairs are drawn.
+def datasets(folder: Path, config: PretrainConfig, comm: Communicator = ALONE) -> tuple[loop.Data, loop.Data | None]:
+    """Return the training and the held-out samples in `folder`, if there are any.
 
     Rank 0 looks at all files; the other ranks open those that they read.
 
@@ -189,7 +186,7 @@ def datasets(
     if length:
         raise UsageError("data.length is for causal models; the data of other models have their length; leave it out")
     described = on_rank_zero(lambda: records.checked(folder), comm)
-    how = config.run.seed, config.data.skip_bad, rules, config.data.mask_shares, described
+    how = config.run.seed, config.data.skip_bad, config.data.mask_shares, described
     train_split = dynamic_masking.source(folder, "train", *how)
     heldout = dynamic_masking.source(folder, "heldout", *how) if records.has_split(described, "heldout") else None
     _check_shares(config.data.mask_shares, train_split)
@@ -283,7 +280,7 @@ def with_architectures(phases: Sequence[Phase]) -> list[Phase]:
 def train(phase: Phase, comm: Communicator, recipe: str) -> None:
     """Train one phase, or go on with it. recipe: what `config.json` records."""
     config = phase.config
-    data, heldout = datasets(_folder(phase), config, resume.sample_rules(config.run.path, comm), comm)
+    data, heldout = datasets(_folder(phase), config, comm)
     requested, config = config, resolve(config, data, comm.device, comm.replicas.size)
     loop.tell(config.batch.change(requested.batch), comm)
     if heldout is None:
@@ -333,7 +330,7 @@ def check_phases(phases: Sequence[Phase], comm: Communicator) -> None:
     """Raise the errors with which any phase would begin; those of a later one would otherwise come after days."""
     begun: list[_Begin] = []
     for phase in phases:
-        data, heldout = datasets(_folder(phase), phase.config, comm=comm)
+        data, heldout = datasets(_folder(phase), phase.config, comm)
         loop.check_early_end(phase.config, heldout)
         config = resolve(phase.config, data, comm.device, comm.replicas.size)
         resume.check_vocabulary(_vocab(phases[0]), _vocab(phase), config.model.causal)

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from bert.core import charts, cli, ending, files, journal, paths
 from bert.core.errors import InputError
-from bert.text import rules
 
 LARGEST_PLOTTED = 1e30
 GROUPS = 2048  # of a curve's points; a plot is about 500 pixels wide
@@ -214,9 +213,6 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m bert.report", description=__doc__)
     names = [str(run) for run in options.runs]
     metrics = [read_metrics(run) for run in options.runs]
-    for run in options.runs:
-        if rules.of(run) < rules.RULES:
-            print(f"note: {run} {rules.OLD}", file=sys.stderr)
     output = options.output or paths.workdir() / "report"
     output.mkdir(parents=True, exist_ok=True)
     rows = {name: of_run.figures() for name, of_run in zip(names, metrics, strict=True)}

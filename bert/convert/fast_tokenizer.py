@@ -28,8 +28,8 @@ PADDED = "[]\\^-"  # characters with a meaning within brackets
 
 
 def normalizer(rules: Rules, vocab: Sequence[str]) -> Any:
-    """Return the normalizer for these rules; for those of version 1.0 the nearest one."""
-    if rules.fast or rules.folds:
+    """Return the normalizer for these rules."""
+    if rules.fast:
         return bert(True, rules.split_ideographs, rules.strip_accents, rules.lower_case)
     steps: list[Any] = [_replace(_class(_removed()), "")]
     if rules.split_ideographs:
@@ -47,7 +47,7 @@ def normalizer(rules: Rules, vocab: Sequence[str]) -> Any:
 
 def pre_tokenizer(rules: Rules) -> Any:
     """Return the pre-tokenizer for these rules."""
-    if rules.fast or rules.folds:
+    if rules.fast:
         return pre_tokenizers.BertPreTokenizer()
     alone = [*SYMBOLS, *(one for one in _all() if characters.category(one)[0] == "P")]
     if rules.split_ideographs:  # those that BertNormalizer does not know

@@ -49,7 +49,6 @@ from bert.text.bracketed_bpe import BracketedBPE
 from bert.text.normalization import UNCASED, Rules
 from bert.text.vocabulary import (
     FAST,
-    FOLDS,
     LONGEST_OF_TRANSFORMERS,
     SPECIAL,
     check_vocab,
@@ -483,7 +482,7 @@ def _read_vocab(folder: Path, config: ModelConfig) -> tuple[list[str], Rules]:
             raise InputError(f"{folder / TOKENIZER}: another vocabulary than {VOCAB}; remove the one that is wrong")
     else:
         settings = _with_added(settings, folder, vocab)
-    settings.setdefault(FAST, not settings.get(FOLDS))
+    settings.setdefault(FAST, True)
     rules = rules_from(settings, folder / TOKENIZER_CONFIG, vocab)
     run.check_vocab_size(config, vocab, path)  # behind what refuses added tokens, so that it does not speak of them
     if rules.lower_case != is_lower_case(vocab):
@@ -550,14 +549,14 @@ def _with_pipeline(settings: dict[str, Any], path: Path, vocab: Sequence[str]) -
     return (
         settings
         | {name: value for name, value in stated.items() if value is not None}
-        | {FAST: not is_own and not settings.get(FOLDS)}
+        | {FAST: not is_own}
         | {"additional_special_tokens": _special(added, vocab, path)}
     )
 
 
 def _is_own(pipeline: Mapping[str, Any], settings: dict[str, Any], path: Path, vocab: Sequence[str]) -> bool:
     """Return whether a `tokenizer.json` has the steps that an export of ours writes for Google's rules."""
-    stated = settings | {"additional_special_tokens": None, FAST: False, FOLDS: False}
+    stated = settings | {"additional_special_tokens": None, FAST: False}
     rules = rules_from(stated, path.parent / TOKENIZER_CONFIG, vocab)
     return all(pipeline.get(key) == one for key, one in fast_tokenizer.fields(rules, vocab).items())
 
@@ -717,17 +716,11 @@ def write_tokenizer(model: Model, folder: Path) -> dict[str, int]:
             f"such as {differing[0]!a} (docs/models.md)",
             file=sys.stderr,
         )
-    if rules.folds:
-        print(
-            f"note: {folder}: the texts of this run were normalised by the rules of version 1.0; transformers makes "
-            "other tokens of some characters, such as superscripts and ligatures",
-            file=sys.stderr,
-        )
     special = {"additional_special_tokens": list(rules.special)} if rules.special else {}
     segments = ["token_type_ids"] if model.config.type_vocab_size else []
     settings = settings_of(rules) | {"model_max_length": longest}
     settings |= {"model_input_names": ["input_ids", *segments, "attention_mask"]}
-    own = not (rules.fast or rules.folds)
+    own = not rules.fast
     if own or rules.longest_word != LONGEST_OF_TRANSFORMERS:  # the class BertTokenizer of transformers 5 has its own
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
     files.write_json(folder / TOKENIZER_CONFIG, settings | ROLES)

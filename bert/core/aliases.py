@@ -26,12 +26,17 @@ class Set(str):
     """A switch: NAME=VALUE of our flag that it stands for."""
 
 
+REMOVED = {"objective.embeddings": "shared"}  # flags that were removed, and the value of each that the program has
+
 ACCUMULATION = Refused(
     "is computed here: give --batch.total, the sequences of an update over all ranks (their sequences per device x "
     "accumulation x devices), and --batch.per_device, those of a micro-batch"
 )
 NO_SWITCH = Refused("is not needed: the command itself says what is done; leave it out")
 NO_SETTING = Refused("is not needed here; leave it out")
+DISENTANGLED = Refused(
+    "was removed: both models learn one table of words; leave it out, or use the version of the program that has it"
+)
 RECORDS_SAY = Refused("belongs to the data: give it to data.tfrecords, and its folder as --data.train; leave it out")
 ARCHITECTURE = Refused(
     "is not needed: the architecture is that of --init.checkpoint, or of the recipe (--model.hidden_size and others); "
@@ -157,6 +162,7 @@ PRETRAINING: Names = {
     "mlm_probability": Refused("belongs to the data: --masked_lm_prob of data.tfrecords; leave it out"),
     "vocab_file": RECORDS_SAY,
     "tokenizer_name": RECORDS_SAY,
+    **dict.fromkeys(REMOVED, DISENTANGLED),
 }
 FINE_TUNING: Names = {
     "num_train_epochs": "length.epochs",
@@ -194,6 +200,7 @@ OURS: Names = {"data.train": "data.train_file", "data.dev": "data.dev_file"}  # 
 # Values with which a name of those programs says what is done here anyway, or asks for nothing. `none` does so for all.
 OFF = ("false", "0", "no")
 NOTHING: Mapping[str, tuple[str, ...]] = {
+    **{name: (value,) for name, value in REMOVED.items()},
     **{name: OFF for names in (COMMON, FINE_TUNING) for name, ours in names.items() if isinstance(ours, Set)},
     "max_steps": ("-1",),
     "gradient_accumulation_steps": ("1",),

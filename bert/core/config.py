@@ -474,11 +474,6 @@ class TrainConfig:
         """Return the architecture of the generator that is trained beside the model; None if there is none."""
         return None
 
-    @property
-    def has_difference(self) -> bool:
-        """Return whether the model learns what it adds to the generator's embeddings of words."""
-        return False
-
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainConfig(TrainConfig):
@@ -497,11 +492,6 @@ class PretrainConfig(TrainConfig):
     def generator(self) -> ModelConfig | None:
         """Return the architecture of the generator that is trained beside the model; None if there is none."""
         return self.objective.generator(self.model)
-
-    @property
-    def has_difference(self) -> bool:
-        """Return whether the model learns what it adds to the generator's embeddings of words."""
-        return self.objective.embeddings == "disentangled"
 
 
 @dataclass(frozen=True, kw_only=True)

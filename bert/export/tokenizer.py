@@ -63,26 +63,16 @@ class GraphTokenizer:
                 f"install the version for TensorFlow {tf.__version__}, or export on a machine that has it"
             )
         self._rules, vocab = tokenizer.rules, tokenizer.vocab
-        if self._rules.folds:
-            self._fast: Any = text.FastBertTokenizer(
-                vocab,
-                token_out_type=tf.int32,
-                lower_case_nfd_strip_accents=tokenizer.lower_case,
-                support_detokenization=False,
-            )
-        else:
-            self._fast = text.FastWordpieceTokenizer(
-                vocab,
-                token_out_type=tf.int32,
-                max_bytes_per_word=4 * self._rules.longest_word,
-                no_pretokenization=True,
-                support_detokenization=False,
-            )
+        self._fast: Any = text.FastWordpieceTokenizer(
+            vocab,
+            token_out_type=tf.int32,
+            max_bytes_per_word=4 * self._rules.longest_word,
+            no_pretokenization=True,
+            support_detokenization=False,
+        )
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Return the token ids of UTF-8 texts [B], [B, (tokens)]."""
-        if self._rules.folds:
-            return self._fast.tokenize(texts)
         codes = _decoded(texts)
         words = tf.strings.split(tf.strings.reduce_join(codes.with_flat_values(self._replaced(texts, codes)), axis=-1))
         return words.with_flat_values(self._fast.tokenize(self._short(words.flat_values))).merge_dims(1, 2)
@@ -90,8 +80,6 @@ class GraphTokenizer:
     def tokenize_with_offsets(self, texts: tf.Tensor) -> Tokens:
         """Return the same, and the characters of each token."""
         codes = _decoded(texts)
-        if self._rules.folds:
-            return self._folded(texts, codes)
         replaced = self._replaced(texts, codes)
         joined = tf.strings.reduce_join(codes.with_flat_values(replaced), axis=-1)
         words = tf.strings.split(joined)
@@ -108,14 +96,6 @@ class GraphTokenizer:
         first, last = (tf.searchsorted(at, base + tf.minimum(int32(x.flat_values), longest)) for x in (starts, ends))
         begin, end = tf.gather(origin, first), tf.gather(origin, last - 1) + 1
         return Tokens(words.with_flat_values(ids).merge_dims(1, 2), begin, end)
-
-    def _folded(self, texts: tf.Tensor, codes: tf.RaggedTensor) -> Tokens:
-        ids, *places = self._fast.tokenize_with_offsets(texts)  # of bytes in each text
-        row, at = ids.value_rowids(), _bytes_before(codes.flat_values)
-        base = tf.gather(tf.cumsum(tf.strings.length(texts), exclusive=True), row)
-        first = int32(tf.gather(codes.row_starts(), row))
-        begin, end = (tf.searchsorted(at, base + int32(place.flat_values)) - first for place in places)
-        return Tokens(ids, begin, tf.maximum(end, begin + 1))
 
     def _replaced(self, texts: tf.Tensor, codes: tf.RaggedTensor) -> tf.Tensor:
         """Return what replaces each character [c]."""

@@ -119,21 +119,14 @@ def projection_parameters(model: ModelConfig, distill: DistillConfig, teacher: M
     return (model.hidden_size + 1) * teacher.hidden_size if teacher and projected else 0
 
 
-def parameters_beside(config: TrainConfig, teacher: ModelConfig | None, parts: int = 0) -> int:
-    """Return the number of parameters of a rank that learn beside its part of the model.
-
-    They project hidden states to a teacher's, or are what the model adds to a generator's embeddings of words.
-
-    parts: in how many the model is divided; 0: those of the run.
-    """
-    model = config.model
-    rows = -(-model.vocab_size // (parts or config.parallel.tensor)) if config.has_difference else 0
-    return projection_parameters(model, config.distill, teacher) + rows * model.embedding_width
+def parameters_beside(config: TrainConfig, teacher: ModelConfig | None) -> int:
+    """Return the number of parameters that learn beside the model: they project hidden states to a teacher's."""
+    return projection_parameters(config.model, config.distill, teacher)
 
 
 def checkpoint_bytes(config: PretrainConfig, teacher: ModelConfig | None) -> int:
     """Return the size of a checkpoint: all weights in float32, and what the optimizer keeps of each."""
-    count = parameters(config.model, config.generator) + parameters_beside(config, teacher, parts=1)
+    count = parameters(config.model, config.generator) + parameters_beside(config, teacher)
     return count * (BYTES["float32"] + config.optimizer.bytes_kept)
 
 

@@ -60,7 +60,7 @@ class TokenBatch(NamedTuple):
         return padding(self.mask) if self.positions is None else _other_instances(self.mask)
 
 
-WORDS, DIFFERENCE = "embeddings/word", "embeddings/difference"  # names of tables [V, D]
+WORDS = "embeddings/word"  # name of the table [V, D]
 
 
 class Reach(NamedTuple):
@@ -103,11 +103,8 @@ class Mode(NamedTuple):
 class Embeddings(tf.Module):
     """Sum of word embeddings, those of positions if they are learned, and those of segments if the model has any.
 
-    They are projected if the layers have another width. If there is a `difference` [V, D], the encoder that these
-    belong to adds it to the word embeddings, which learn nothing from this encoder then; one that shares them does not.
+    They are projected if the layers have another width.
     """
-
-    difference: tf.Variable | None = None
 
     def __init__(self, init: Initializer, config: ModelConfig) -> None:
         super().__init__()
@@ -135,9 +132,6 @@ class Embeddings(tf.Module):
         """Return the same [B*T, E], of the width E that the tables have. prefix: of the encoder that reads them."""
         width, length = self.word.shape[1], tf.shape(tokens.ids)[1]
         x = divided_lookup(self.word, tokens.ids, self.vocab_size, self.parts, f"{prefix}{WORDS}")
-        if self.difference is not None and not prefix:
-            own = divided_lookup(self.difference, tokens.ids, self.vocab_size, self.parts, DIFFERENCE)
-            x = tf.stop_gradient(x) + own
         if self.position is not None:
             x += self.position[:length] if tokens.positions is None else lookup(self.position, tokens.positions)
         if self.segment is not None:

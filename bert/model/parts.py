@@ -22,7 +22,7 @@ AXES = [  # the first pattern that is found in a variable's name decides; a vari
     (re.compile(r"attention/output/(kernel|lora_a)$"), 0),
     (re.compile(r"mlp/(inner|gate)/(kernel|bias|lora_b)$"), -1),
     (re.compile(r"mlp/outer/(kernel|lora_a)$"), 0),
-    (re.compile(r"^embeddings/(word|difference)$"), 0),
+    (re.compile(r"^embeddings/word$"), 0),
     (re.compile(r"^(generator/)?masked_lm/(bias|words)$"), 0),
 ]
 

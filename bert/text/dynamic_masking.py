@@ -19,7 +19,6 @@ from bert.core import manifest
 from bert.core.errors import IntegrityError
 from bert.text import instances, records, tokenization, vocabulary
 from bert.text.hashing import Uniform, mix
-from bert.text.rules import RULES
 
 KIND = "documents"  # in the manifest; stored instances have "instances"
 MAX_TRIES = 8  # to draw a partner from another document, with enough text; a dataset of one document has none
@@ -28,11 +27,9 @@ MAX_TRIES = 8  # to draw a partner from another document, with enough text; a da
 class DynamicMasking:
     """The instances of one split, made from its chunks; has the interface of `records.Dataset`."""
 
-    def __init__(
-        self, stored: records.Dataset, seed: int, rules: int = RULES, mask_shares: tuple[float, ...] = ()
-    ) -> None:
-        """rules: by which second segments are drawn (`bert.text.rules`). mask_shares: () are those of the records."""
-        self.stored, self.seed, self.rules = stored, seed, rules
+    def __init__(self, stored: records.Dataset, seed: int, mask_shares: tuple[float, ...] = ()) -> None:
+        """mask_shares: () are those of the records."""
+        self.stored, self.seed = stored, seed
         self.manifest = stored.manifest
         self.description = stored.description
         if self.description.instances is None:
@@ -55,9 +52,9 @@ class DynamicMasking:
         chunks, documents = self._chunks(indices)
         uniform = Uniform(self.seed, positions)
         u = uniform(6)  # [n, 6]
-        divided = instances.divide(chunks, self.config, u, self.rules)
+        divided = instances.divide(chunks, self.config, u)
         partners = self._partners(divided, documents, positions)
-        plan = instances.draw(divided, partners, len(chunks.ids), self.config, u[:, 4], uniform, self.rules)
+        plan = instances.draw(divided, partners, len(chunks.ids), self.config, u[:, 4], uniform)
         text = np.concatenate([chunks.ids, partners.ids])
         features = instances.build(text, plan, self.config, self._tokens)
         features = instances.mask(features, self.config, self._tokens, uniform)
@@ -88,8 +85,6 @@ class DynamicMasking:
             is_foreign = (owner != documents[open_rows]).any(axis=1)
             is_enough = text.sentences[stop] - text.sentences[here[:, 0]] >= divided.second[open_rows]
             takes = is_foreign & (is_enough | ~exists[open_rows])
-            if self.rules == 1:
-                stop, is_enough, takes = text.documents[1::2], is_foreign, is_foreign | divided.is_single[open_rows]
             rows = open_rows[takes]
             first[rows], last[rows], end[rows] = (read[1] + at[takes] for at in (here[:, 0], here[:, 1], stop))
             exists[rows] = True
@@ -138,7 +133,6 @@ def source(
     split: str,
     seed: int,
     skip_bad: int = 0,
-    rules: int = RULES,
     mask_shares: tuple[float, ...] = (),
     described: manifest.Manifest | None = None,
 ) -> records.Dataset | DynamicMasking:
@@ -147,4 +141,4 @@ def source(
     mask_shares: as in `DynamicMasking`; instances are masked already. described: as in `records.Dataset`.
     """
     stored = records.Dataset(folder, split, skip_bad, described)
-    return DynamicMasking(stored, seed, rules, mask_shares) if stored.description.kind == KIND else stored
+    return DynamicMasking(stored, seed, mask_shares) if stored.description.kind == KIND else stored

@@ -290,10 +290,10 @@ class Partners(NamedTuple):
     exists: np.ndarray  # bool: there is such text
 
 
-def divide(chunk: Documents, config: InstanceConfig, u: np.ndarray, rules: int) -> Division:
+def divide(chunk: Documents, config: InstanceConfig, u: np.ndarray) -> Division:
     """Divide each of N chunks, stored as documents, behind a random sentence.
 
-    u: [N, 4] numbers in [0, 1). rules: of the length of a random second segment (`bert.text.rules`).
+    u: [N, 4] numbers in [0, 1).
     """
     first, last = chunk.documents[:-1], chunk.documents[1:]
     begin = chunk.sentences[first]
@@ -303,7 +303,7 @@ def divide(chunk: Documents, config: InstanceConfig, u: np.ndarray, rules: int) 
     is_single = end - first == 1
     middle = first + 1 + (u[:, 2] * (end - first - 1)).astype(np.int64)  # segment a: at least one, not all if possible
     begin, middle, end = (chunk.sentences[sentence] for sentence in (first, middle, end))
-    until = np.where(is_single | (rules == 1), begin + target, np.minimum(end, begin + config.max_text))
+    until = np.where(is_single, begin + target, np.minimum(end, begin + config.max_text))
     return Division(
         begin=begin,
         middle=middle,
@@ -321,18 +321,17 @@ def draw(
     config: InstanceConfig,
     u: np.ndarray,
     uniform: Uniform,
-    rules: int,
 ) -> PairPlan:
     """Draw one pair for each of N divided chunks; for NSP the second segment is half the time from its partner.
 
     A random second segment begins at a random sentence and is about as long as the text that it replaces, so that the
     lengths of a pair do not tell its label. Where no partner exists, the text of the chunk is used. The plan's offsets
     are into the ids of the chunks, of which there are `offset`, followed by those of the partners. u: [N] where the
-    segment begins. rules: by those of 1 it is as long as the room, or ends with the partner's chunk.
+    segment begins.
     """
     is_random = divided.takes_other & partners.exists
     start = partners.first + (u * (partners.last - partners.first)).astype(np.int64)
-    other_begin, other_end = _second_segment(divided, partners, start, config.max_text, rules)
+    other_begin, other_end = _second_segment(divided, partners, start, config.max_text)
     halved = divided.is_single & ~is_random
     a_end = np.where(halved, (divided.begin + divided.end) // 2, divided.middle)
     if config.undivided:
@@ -345,13 +344,11 @@ def draw(
     if config.pairs != "sop":
         return _truncate(pair_plan, config.max_text, cuts)
     is_swapped = uniform(1)[:, 0] < 0.5
-    if rules == 1:
-        return _swap(_truncate(pair_plan, config.max_text, cuts), is_swapped)
     return _truncate(_swap(pair_plan, is_swapped), config.max_text, cuts)
 
 
 def _second_segment(
-    divided: Division, partners: Partners, start: np.ndarray, max_text: int, rules: int
+    divided: Division, partners: Partners, start: np.ndarray, max_text: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return begin and end [N] of the second segments that begin at sentence `start` [N], or earlier if need be.
 
@@ -359,10 +356,9 @@ def _second_segment(
     too much. Otherwise it ends with the sentence whose end is nearest to the drawn length.
     """
     tokens, length = partners.sentences, divided.second
-    is_full = (divided.middle - divided.begin + length >= max_text) | (rules == 1)
-    if rules > 1:
-        latest = np.searchsorted(tokens, tokens[partners.end] - length, side="right") - 1  # with enough text behind it
-        start = np.maximum(np.minimum(start, latest), partners.first)
+    is_full = divided.middle - divided.begin + length >= max_text
+    latest = np.searchsorted(tokens, tokens[partners.end] - length, side="right") - 1  # with enough text behind it
+    start = np.maximum(np.minimum(start, latest), partners.first)
     begin, least = tokens[start], np.minimum(start + 1, partners.end)
     above = np.clip(np.searchsorted(tokens, begin + length), least, partners.end)
     below = np.maximum(above - 1, least)

@@ -49,8 +49,6 @@ class Rules:
     """characters; a longer word is [UNK]"""
     special: tuple[str, ...] = ()
     """further special tokens, which are recognised in texts as they are written"""
-    folds: bool = False
-    """whether they are the rules of this program's version 1.0 (bert.text.folding)"""
     fast: bool = False
     """whether characters are those of Hugging Face's fast tokenizers (bert.text.fast_normalization)"""
 

@@ -19,7 +19,6 @@ from bert.hardware.devices import has_gpu
 from bert.text import packing
 from bert.text.hashing import mix
 from bert.text.records import Dataset
-from bert.text.rules import RULES
 
 ROUNDS = 4  # of the Feistel network
 # Trimmed batches are padded to a multiple of some tokens, since each length is compiled separately, for about a second
@@ -79,9 +78,9 @@ class SampleOrder:
     update each sample has been read as often as any other, or once more.
     """
 
-    def __init__(self, size: int, total: int, seed: int, rules: int = RULES) -> None:
-        """size: number of samples. total: samples of an update. rules: see `bert.text.rules`."""
-        self.size, self.total, self.seed, self.rules = size, total, seed, rules
+    def __init__(self, size: int, total: int, seed: int) -> None:
+        """size: number of samples. total: samples of an update."""
+        self.size, self.total, self.seed = size, total, seed
         self._heads: dict[int, np.ndarray] = {}  # of the last epochs
         # After this number of epochs an epoch begins with an update. In a set of fewer than two updates, each of these
         # epochs depends on the one before.
@@ -99,7 +98,7 @@ class SampleOrder:
         """Return the samples at `places` [n] of an epoch."""
         samples = permute(places, self.size, self.seed * 2**32 + epoch)
         at_head = places < self.total
-        if self.rules > 1 and epoch * self.size % self.total and at_head.any():
+        if epoch * self.size % self.total and at_head.any():
             samples[at_head] = self._head(epoch)[places[at_head]]
         return samples
 
@@ -138,15 +137,13 @@ class BatchSampler:
         seed: int,
         rank: int = 0,
         num_ranks: int = 1,
-        rules: int = RULES,
     ) -> None:
-        """rules: of the order of the samples (`bert.text.rules`)."""
         if batch.bucket_by_length and not isinstance(source, Dataset):
             raise UsageError("batch.bucket_by_length needs stored instances, whose lengths are known; set it to 0")
         self.source, self.batch, self.seed = source, batch, seed
         self.rank, self.num_ranks = rank, num_ranks
         self.accumulation = batch.accumulation(num_ranks)
-        self.order = SampleOrder(len(source), batch.total, seed, rules)
+        self.order = SampleOrder(len(source), batch.total, seed)
         self.ends: list[int] = []  # updates with which the run was to end before it became longer
         self._pool_positions = functools.lru_cache(maxsize=2)(self._sorted_pool)  # neighbouring updates share a pool
 

@@ -134,8 +134,8 @@ class WordPieceTokenizer(Tokenizer):
         self._wordpiece = WordPiece(self.vocab, self.rules)
 
     def description(self) -> dict[str, Any]:
-        """As `Tokenizer.description`; records of version 1.0 had no rules."""
-        return super().description() | ({} if self.rules.folds else {"rules": settings_of(self.rules)})
+        """As `Tokenizer.description`, and the rules."""
+        return super().description() | {"rules": settings_of(self.rules)}
 
     def joins(self) -> tuple[np.ndarray, np.ndarray]:
         """As `Tokenizer.joins`."""

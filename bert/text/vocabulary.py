@@ -24,9 +24,12 @@ UNICODE, FOLDS, FAST = (
     "unicode_version",
     "folds_compatibility_characters",
     "characters_of_fast_tokenizer",
-)  # its entries
+)  # its entries; the second is of runs that were trained on records of version 1.0
+OLD_WORDS = (
+    "made by version 1.0 of this program, or from its records: texts became words by rules that were removed; make the "
+    "records and the run again, or use version 1.0.0"
+)
 LONGEST_OF_TRANSFORMERS = 100  # characters of a word, where a tokenizer_config.json of transformers does not say
-EARLIER = 100  # bytes of a word, in version 1.0 of this program
 SPACE = re.compile(r"[ \t\r\f\v]")  # other white space can be a token: Google's Chinese vocabulary has U+2028
 MARKER = re.compile(r"\[.*\]|<.*>")  # no word of a text: [unused1], [ENT], <S>
 
@@ -77,14 +80,14 @@ def rules_of(vocab: Path, tokens: Sequence[str]) -> Rules:
     """Return the rules of a `vocab.txt` with these tokens.
 
     They are those of the `tokenizer_config.json` beside it. Without one, they are those of Google's models: lower-case
-    if the vocabulary has no capitals. In folders that version 1.0 of this program trained, or wrote as training data,
-    they are its own. Raise InputError if the file is damaged, or names a rule that is not supported.
+    if the vocabulary has no capitals. Raise InputError if the file is damaged, or names a rule that is not supported,
+    and for a folder that version 1.0 of this program trained, or wrote as training data: it had other rules.
     """
     lower, path = is_lower_case(tokens), vocab.parent / RULES
     if not path.exists():
-        folds = _is_earlier(vocab.parent)
-        longest = EARLIER if folds else LONGEST_WORD
-        return Rules(lower_case=lower, strip_accents=lower, longest_word=longest, folds=folds)
+        if _is_earlier(vocab.parent):
+            raise InputError(f"{vocab.parent}: {OLD_WORDS}")
+        return Rules(lower_case=lower, strip_accents=lower, longest_word=LONGEST_WORD)
     _verify(path)
     return rules_from(_object(path), path, tokens)
 
@@ -107,13 +110,15 @@ def rules_from(settings: dict[str, Any], path: Path, tokens: Sequence[str]) -> R
     """Return the rules that the content of a `tokenizer_config.json` states for a vocabulary; path: for messages.
 
     Raise InputError if an entry is of the wrong type, a special token is not in the vocabulary, or the rules are for
-    another version of Unicode.
+    another version of Unicode or of version 1.0 of this program.
     """
     if (version := settings.get(UNICODE, characters.VERSION)) != characters.VERSION:
         raise InputError(
             f"{path}: {UNICODE} is {version!a:.100}, but texts become words here by Unicode {characters.VERSION}; use "
             "the version of this program that wrote the file"
         )
+    if settings.get(FOLDS):
+        raise InputError(f"{path}: {OLD_WORDS}")
     lower = _entry(settings, "do_lower_case", is_lower_case(tokens), path)
     special = settings.get("additional_special_tokens") or []
     if not isinstance(special, list) or not all(type(token) is str for token in special):
@@ -126,7 +131,6 @@ def rules_from(settings: dict[str, Any], path: Path, tokens: Sequence[str]) -> R
         split_ideographs=_entry(settings, "tokenize_chinese_chars", True, path),
         longest_word=_entry(settings, "max_input_chars_per_word", LONGEST_OF_TRANSFORMERS, path),
         special=tuple(token for token in special if token not in SPECIAL),
-        folds=_entry(settings, FOLDS, False, path),
         fast=_entry(settings, FAST, False, path),
     )
 
@@ -141,7 +145,6 @@ def settings_of(rules: Rules) -> dict[str, Any]:
         "max_input_chars_per_word": rules.longest_word,
         "additional_special_tokens": list(rules.special),
     }
-    settings |= {FOLDS: True} if rules.folds else {}
     return settings | ({FAST: True} if rules.fast else {})
 
 

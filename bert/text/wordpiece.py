@@ -13,7 +13,6 @@ from itertools import chain
 import numpy as np
 
 from bert.text.fast_normalization import FastNormalizer
-from bert.text.folding import FoldingNormalizer
 from bert.text.normalization import NOT_SPACES, Normalizer, Rules
 
 MAX_CACHED = 500_000  # words, or parts of texts; about 100 MB
@@ -22,10 +21,8 @@ LAST_SPACE = 0x3000
 ID = np.dtype(np.int32)  # in the caches as bytes, which are joined fastest
 
 
-def normalizer_of(rules: Rules) -> Normalizer | FoldingNormalizer:
+def normalizer_of(rules: Rules) -> Normalizer:
     """Return what makes words of texts by the rules."""
-    if rules.folds:
-        return FoldingNormalizer(rules)
     return FastNormalizer(rules) if rules.fast else Normalizer(rules)
 
 
@@ -81,7 +78,7 @@ class WordPiece:
 
     def is_too_long(self, word: str) -> bool:
         """Return whether a word has too many characters to be split."""
-        return len(word.encode("utf-8", "replace") if self.rules.folds else word) > self.rules.longest_word
+        return len(word) > self.rules.longest_word
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the token ids of all texts, flat [n] int32, and their row splits [len(texts) + 1]."""
@@ -96,7 +93,7 @@ class WordPiece:
         """
         joined = "\n".join([*texts, ""])  # white space between texts: no token crosses them
         first, last = self._parts(joined)
-        if self.rules.folds or not any(character in joined for character in NOT_SPACES):
+        if not any(character in joined for character in NOT_SPACES):
             tokens = joined.split()
         else:
             tokens = [joined[begin:end] for begin, end in zip(first.tolist(), last.tolist(), strict=True)]
@@ -111,8 +108,7 @@ class WordPiece:
     def _parts(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Return where the parts of a text between white space begin and end, half open."""
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-        spaces = _SPACES if self.rules.folds else _SPACES_OF_BERT
-        inside = ~spaces[np.minimum(codes, LAST_SPACE + 1)]
+        inside = ~_SPACES[np.minimum(codes, LAST_SPACE + 1)]
         edges = np.diff(np.concatenate([[False], inside, [False]]).astype(np.int8))
         return np.flatnonzero(edges > 0), np.flatnonzero(edges < 0)
 
@@ -149,5 +145,4 @@ class _Cache(dict[str, bytes]):
         return value
 
 
-_SPACES = np.array([chr(code).isspace() for code in range(LAST_SPACE + 2)])
-_SPACES_OF_BERT = np.array([chr(code).isspace() and chr(code) not in NOT_SPACES for code in range(LAST_SPACE + 2)])
+_SPACES = np.array([chr(code).isspace() and chr(code) not in NOT_SPACES for code in range(LAST_SPACE + 2)])

@@ -25,7 +25,6 @@ from bert.core import files, manifest, outputs
 from bert.core.errors import InputError, IntegrityError, ResourceError, UsageError
 from bert.core.manifest import Manifest
 from bert.model import low_rank
-from bert.model.encoder import DIFFERENCE, WORDS
 from bert.training import description, selection
 from bert.training.buckets import in_encoder
 from bert.training.division import DividedVariable, State, bundle
@@ -39,6 +38,7 @@ DISTILLATION = "distillation"  # variables by which a model is compared with its
 # Of training: first parts of names.
 STATE = ("adam_m", "adam_v", "applied", DISTILLATION, EMA, EMA_TOTAL, "guard", "loss_scale", "spikes", "run")
 ENCODER = re.compile(r"embeddings|layer_([0-9]+)|final")  # first parts of names
+OWN_WORDS = "embeddings/difference"  # what an earlier model added to the embeddings of its generator
 MAX_LISTED = 4  # names in a message
 GLOB_CHARACTERS = set("*?[\\")  # TensorFlow writes to the path itself, but reads it as a pattern
 
@@ -401,8 +401,7 @@ def _manifest(folder: Path) -> Manifest:
 class Stored:
     """The variables of a checkpoint as a model has them: low-rank updates are added to their kernels (W + scale A B).
 
-    So is a difference of word embeddings (extensions/replaced_tokens/model.py). Nothing that reads a model's weights
-    knows of these.
+    Nothing that reads a model's weights knows of these.
     """
 
     def __init__(
@@ -411,16 +410,19 @@ class Stored:
         merged: bool = True,
         layers: Sequence[int] = (),
         ema: bool = False,
-        with_difference: bool = False,
     ) -> None:
         """merged: whether to add the updates; otherwise their variables are there, as training resumes from them.
 
         layers: those that a smaller model takes, as its layers 0, 1, ...; none: all. ema: take the moving averages of
-        the weights that have one. Raise InputError if there are none. with_difference: leave a difference of word
-        embeddings a variable, for a model that has one.
+        the weights that have one. Raise InputError if there are none, or for embeddings that were removed.
         """
         self._reader = tf.train.load_checkpoint(str(folder / BUNDLE))
         stored: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
+        if OWN_WORDS in stored:
+            raise InputError(
+                f"{folder}: has {OWN_WORDS}, of --objective.embeddings disentangled, which was removed; use the "
+                "version of the program that wrote it, or pretrain again"
+            )
         self._ema_total = float(self._reader.get_tensor(EMA_TOTAL)) if ema and EMA_TOTAL in stored else 0.0
         if ema and not self._ema_total:
             raise InputError(f"{folder}: has no moving average of the weights; train with --optimizer.ema 0.999")
@@ -431,12 +433,10 @@ class Stored:
             parts = [name.removesuffix(f"/{low_rank.A}") for name in self.shapes if name.endswith(f"/{low_rank.A}")]
             self.updated = {f"{part}/kernel": part for part in parts if in_encoder(part)}
             self.shapes = {name: shape for name, shape in self.shapes.items() if not low_rank.is_of_update(name)}
-        self._difference = merged and not with_difference and self.shapes.pop(DIFFERENCE, None) is not None
 
     def is_as_stored(self, name: str) -> bool:
         """Return whether a variable has the value that is stored under its name."""
-        is_sum = name in self.updated or (self._difference and name == WORDS)
-        return not is_sum and self._names[name] == name
+        return name not in self.updated and self._names[name] == name
 
     def updates(self) -> dict[str, np.ndarray]:
         """Return the variables of the updates, by name."""
@@ -452,10 +452,7 @@ class Stored:
 
     def base(self, name: str) -> np.ndarray:
         """Return the value of a variable without its update."""
-        value = self._value(self._names[name])
-        return value + self._value(DIFFERENCE) if self._difference and name == WORDS else value
-
-    def _value(self, theirs: str) -> np.ndarray:
+        theirs = self._names[name]
         average = f"{EMA}/{theirs}"
         if self._ema_total and self._reader.has_tensor(average):
             return (self._reader.get_tensor(average) / self._ema_total).astype(np.float32)
@@ -503,12 +500,10 @@ def _assign(
 ) -> None:
     """Assign the variables. exactly: the checkpoint must have no others; otherwise those of `left_over` may remain.
 
-    base: without low-rank updates. A difference of word embeddings that the checkpoint lacks keeps its value.
+    base: without low-rank updates.
     """
-    values = Stored(folder, merged=not exactly, layers=layers, with_difference=DIFFERENCE in variables)
+    values = Stored(folder, merged=not exactly, layers=layers)
     shapes = values.shapes
-    if not exactly and DIFFERENCE not in shapes:
-        variables = {name: variable for name, variable in variables.items() if name != DIFFERENCE}
     if ours := depth(variables):
         check_depth(folder, ours, shapes)
     for name, variable in variables.items():

@@ -27,7 +27,7 @@ from bert.core.progress import Progress
 from bert.core.stopping import stops
 from bert.model import cost
 from bert.model.encoder import variables
-from bert.text import rules, sampler
+from bert.text import sampler
 from bert.text.records import Description, FeatureSpec
 from bert.training import (
     agreement,
@@ -145,8 +145,6 @@ def train(training: Training) -> Measures:
             weights = {name: step.state[name] for name in weights}  # with tensor parallelism, divided variables
             begun = start, training.new_heads, training.entries
             resume.begin(config, comm, weights, data.manifest, training.vocab, *begun)
-        if trainer.samples.order.rules < rules.RULES:
-            tell(f"note: {run.path} {rules.OLD}", comm)
         if is_divided(step.state):
             preflight.shared(run.path, comm)
         return trainer.run(first, save=begins and first > 0)
@@ -188,8 +186,8 @@ class Trainer:
         self.data, self.heldout, self.alive, self.requested = data, heldout, alive, requested
         self.selection = Selection(heldout.measure, config.run.patience) if isinstance(heldout, Evaluator) else None
         run = config.run
-        version, replicas = resume.sample_rules(run.path, comm), comm.replicas
-        self.samples = sampler.BatchSampler(data, config.batch, run.seed, replicas.rank, replicas.size, version)
+        replicas = comm.replicas
+        self.samples = sampler.BatchSampler(data, config.batch, run.seed, replicas.rank, replicas.size)
         self.saver = Saver(run.path, run.keep, run.keep_every, comm)
         self.saved = 0  # update of the newest checkpoint
         self.rollbacks = 0  # to that checkpoint

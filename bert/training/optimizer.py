@@ -32,7 +32,7 @@ DECAYS = [  # the first pattern that a variable's name matches decides whether i
     (re.compile(r"layer_norm/(gamma|beta)$"), False),
     (re.compile(r"(^|/)bias$"), False),
     (re.compile(r"(^|/)(kernel|lora_a|lora_b)$"), True),
-    (re.compile(r"^embeddings/(word|difference|position|segment)$|(^|/)masked_lm/words$"), True),
+    (re.compile(r"^embeddings/(word|position|segment)$|(^|/)masked_lm/words$"), True),
 ]
 
 

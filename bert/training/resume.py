@@ -8,6 +8,7 @@ from typing import Any
 
 from bert import heads, labels
 from bert.core import files, manifest, outputs
+from bert.core.aliases import DISENTANGLED, REMOVED
 from bert.core.config import OptimizerConfig, RunConfig, TrainConfig, as_flags, defaults, flatten, may_change
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.manifest import Manifest
@@ -21,15 +22,6 @@ from bert.training.division import State
 OFFSET = "run/sample_offset"  # in the state: updates whose samples rollbacks left out
 DATA = "the hash of the data"  # among the recorded settings, for messages
 VERSION = 2  # of the run directory's layout, in config.json; run directories without a version are of version 1
-
-
-def sample_rules(run: Path, comm: Communicator) -> int:
-    """Return the version of the rules (`bert.text.rules`) of a run; one that has no checkpoint takes the newest."""
-    version = rules.RULES
-    if comm.rank == 0 and checkpoint.steps(run):
-        checkpoint.check_description(run)
-        version = rules.of(run)
-    return int(comm.broadcast_object(version))
 
 
 def restore(config: TrainConfig, comm: Communicator, state: State, data: Manifest) -> int:
@@ -76,8 +68,6 @@ def branch(config: TrainConfig, comm: Communicator, state: State, data: Manifest
         _check_settings(before, config, data, MAY_BRANCH, source, "go on from it")
         _check_rates(before, config, source)
         check_vocabulary(vocabulary.path_in(source), vocab, config.model.causal)
-        if rules.of(source) != rules.RULES:
-            raise UsageError(f"{source}: {rules.OLD}; another run cannot go on from its update {step}")
         checkpoint.restore_step(source, step, state)
         print(f"going on from {source} after step {step}", file=sys.stderr)
     division.synchronise(state, comm)
@@ -231,11 +221,6 @@ def _check_same(config: TrainConfig, data: Manifest) -> dict[str, Any]:
     """
     path = config.run.path / "config.json"
     recorded = _recorded(path.parent, config, data)
-    if config.batch.bucket_by_length and rules.of(path.parent) == 1:
-        raise UsageError(
-            f"{path.parent}: begun by an older version, whose batch.bucket_by_length left samples out; begin anew in "
-            "another --run.directory"
-        )
     steps = length.steps(path.parent, recorded, checkpoint.newest(path.parent))
     before = recorded | {"run.steps": steps}
     grows = {"run.steps"} if grows_to(config.run, before["run.steps"]) else set[str]()
@@ -247,7 +232,7 @@ def _check_same(config: TrainConfig, data: Manifest) -> dict[str, Any]:
 def _recorded(run: Path, config: TrainConfig, data: Manifest) -> dict[str, Any]:
     """Return the configuration that a run recorded, in the form of `flatten`, with the hash of its data.
 
-    Raise IntegrityError if it is damaged, UsageError if it is of another version.
+    Raise IntegrityError if it is damaged, UsageError if it is of another version, or its samples had other rules.
     """
     path = run / "config.json"
     try:
@@ -260,6 +245,10 @@ def _recorded(run: Path, config: TrainConfig, data: Manifest) -> dict[str, Any]:
             f"{run}: its layout is of version {version}, and this program resumes version {VERSION} only; give "
             "another --run.directory, with this one as --init.checkpoint"
         )
+    rules.check(run)
+    for key, value in REMOVED.items():
+        if (was := before.pop(key, value)) != value:
+            raise UsageError(f"{path}: {key} {was} {DISENTANGLED}")
     return before | {DATA: recorded.get("data", manifest.content_hash(data.path))}
 
 

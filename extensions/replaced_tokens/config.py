@@ -26,9 +26,6 @@ class ObjectiveConfig:
     """replaced_tokens: layers of the generator, as a share of the model's"""
     detection_weight: Annotated[float, Range(0, 1e6, above=True)] = 50.0
     """replaced_tokens: factor of the loss of the detection; that of masked words has 1"""
-    embeddings: Literal["shared", "disentangled"] = "shared"
-    """replaced_tokens: shared as in ELECTRA, both models learn one table of words; disentangled as in DeBERTaV3, the
-    generator alone learns it, and the model learns what it adds to it"""
 
     def __post_init__(self) -> None:
         ranges.check(self, "objective.")

@@ -4,9 +4,7 @@ Source: Clark et al. 2020, "ELECTRA: Pre-training Text Encoders as Discriminator
 learns masked words. At each masked position a word is drawn from its probabilities and put into the text. The encoder,
 called the discriminator there, says for each token whether it is another one than in the text before masking; a draw
 of the right word is no replacement. The draws have no gradient: both models learn by their own losses, and from each
-other through the embeddings, which they share. With disentangled embeddings (He et al. 2021, "DeBERTaV3") the table of
-words learns from the generator's loss alone, and the discriminator reads the sum of this table and of one of its own,
-which begins at zero and learns from the detection. Embeddings of positions and segments are shared in any case.
+other through the embeddings, which they share.
 
 If several devices hold the models (parts.py), both are divided, and all devices of a group draw the same words.
 
@@ -22,9 +20,8 @@ from bert.core.config import ModelConfig
 from bert.hardware import graphs
 from bert.model import losses
 from bert.model.dropout import DropoutRng, philox
-from bert.model.encoder import DIFFERENCE, Encoder, Mode, TokenBatch
+from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.heads import MaskedLM, ReplacedToken
-from bert.model.initializers import Initializer
 from bert.model.losses import Detection, Measure
 from bert.model.parts import WHOLE, Parts
 
@@ -48,15 +45,10 @@ class ReplacedTokensModel(tf.Module):
         generator: ModelConfig,
         seed: int,
         parts: Parts = WHOLE,
-        *,
-        disentangled: bool = False,
     ) -> None:
         super().__init__()
         prefix = f"{heads.GENERATOR}/"
         self.encoder = Encoder(config, seed, parts)
-        if disentangled:
-            zeros = Initializer(seed, config.initializer_range, parts).constant
-            self.encoder.embeddings.difference = zeros(DIFFERENCE, 0.0, config.vocab_size, config.embedding_width)
         self.replaced_token = ReplacedToken(config, seed)
         self.generator = Encoder(generator, seed, parts, shared=self.encoder.embeddings, prefix=prefix)
         self.masked_lm = MaskedLM(generator, seed, parts, prefix=prefix)

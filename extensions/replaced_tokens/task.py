@@ -21,8 +21,7 @@ class ReplacedTokens(Task):
     def __init__(
         self, config: ModelConfig, generator: ModelConfig, seed: int, settings: ObjectiveConfig, parts: Parts = WHOLE
     ) -> None:
-        disentangled = settings.embeddings == "disentangled"
-        self.module = ReplacedTokensModel(config, generator, seed, parts, disentangled=disentangled)
+        self.module = ReplacedTokensModel(config, generator, seed, parts)
         self.objectives = (MASKED_WORDS, REPLACED._replace(factor=settings.detection_weight))
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:

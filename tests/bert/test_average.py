@@ -131,12 +131,16 @@ def test_the_moving_average_is_that_of_the_weights_of_every_update_of_a_run(data
 
 def test_documents_are_masked_for_the_mean_as_for_the_run(run: Path, tmp_path: Path) -> None:
     config = {"run.seed": 7, "data.mask_shares": [0.9, 0.1, 0.0], "run.steps": 11}
-    (run / "config.json").write_text(json.dumps({"config": config, "rules": 1}))
+    (run / "config.json").write_text(json.dumps({"config": config, "rules": 2}))
     sign(run)
     average.main([str(run), "--output", str(tmp_path / "mean"), "--last", "2"])
     made = json.loads((tmp_path / "mean" / "config.json").read_text())
     assert {**made["config"], **config, "run.steps": None} == {**made["config"], "run.steps": None}
-    assert (made["rules"], made["config"]["model.hidden_size"]) == (1, 12)
+    assert (made["rules"], made["config"]["model.hidden_size"]) == (2, 12)
+    (run / "config.json").write_text(json.dumps({"config": config, "rules": 1}))
+    sign(run)
+    with pytest.raises(UsageError, match=r"ordered by rules 1, and this program has 2 only"):
+        average.main([str(run), "--output", str(tmp_path / "other"), "--last", "2"])
 
 
 def test_a_number_of_checkpoints_is_refused_for_the_moving_average(run: Path, tmp_path: Path) -> None:

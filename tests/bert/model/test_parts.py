@@ -124,7 +124,7 @@ def in_parts(count: int, work: Callable[[Parts], T]) -> tuple[list[T], list[str]
         pytest.param(2, {"embedding_size": 10, **REPLACED}, marks=pytest.mark.slow),
         pytest.param(
             4,
-            {"vocab_multiple": 8, "objective": {"generator_width": 1.0, "embeddings": "disentangled"}},
+            {"vocab_multiple": 8, "objective": {"generator_width": 1.0}},
             marks=pytest.mark.slow,
         ),
     ],
@@ -136,7 +136,7 @@ def in_parts(count: int, work: Callable[[Parts], T]) -> tuple[list[T], list[str]
         "2 parts, modern",
         "2 parts, neo",
         "2 parts, replaced tokens",
-        "4 parts, disentangled replaced tokens",
+        "4 parts, replaced tokens",
     ],
 )
 def test_losses_and_gradients_are_those_of_the_whole_model(
@@ -164,8 +164,7 @@ def test_losses_and_gradients_are_those_of_the_whole_model(
         np.testing.assert_allclose(total, gradient, atol=5e-6 * largest, err_msg=name)
     repeated = {name for name in names if names.count(name) > 1}
     if generator := objective.generator(config):
-        second = objective.embeddings == "disentangled"  # table of words
-        assert len(names) == 4 * (config.num_hidden_layers + generator.num_hidden_layers) + 1 + second + 3 + 2
+        assert len(names) == 4 * (config.num_hidden_layers + generator.num_hidden_layers) + 1 + 3 + 2
     assert repeated <= {"vocabulary/statistics"} or config.recompute_activations  # chunks follow each other
 
 

@@ -231,18 +231,6 @@ def test_a_random_second_segment_goes_on_into_the_chunk_behind(train: Data) -> N
     assert crossing > 100
 
 
-def test_runs_of_the_first_rules_go_on_with_the_pairs_that_they_had(folder: Path) -> None:
-    """Hashes of what the version before this rule made of the same chunks."""
-    found = {}
-    for pairs in ("nsp", "sop"):
-        data = dynamic_masking.source(folder, "train", seed=11, rules=1)
-        assert isinstance(data, dynamic_masking.DynamicMasking)
-        data.config = dataclasses.replace(data.config, pairs=pairs)
-        batch = read(data, np.tile(np.arange(94), 3), np.arange(94 * 3))
-        found[pairs] = hashlib.sha256(b"".join(batch[name].tobytes() for name in sorted(batch))).hexdigest()[:16]
-    assert found == {"nsp": "2490f0cc6462ae9b", "sop": "577d3a02457f49ee"}
-
-
 @pytest.mark.slow
 def test_the_trainer_takes_them_as_it_takes_stored_instances(folder: Path, tmp_path: Path) -> None:
     small = ["--model.hidden_size", "20", "--model.num_attention_heads", "5", "--model.intermediate_size", "28"]

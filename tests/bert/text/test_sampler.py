@@ -135,9 +135,6 @@ def test_the_order_of_a_large_set_is_the_permutation_but_for_borders_of_epochs()
     for epoch in range(3):
         plain = permute(np.arange(size), size, key=5 * 2**32 + epoch)
         np.testing.assert_array_equal(order[epoch * size :][total:size], plain[total:])
-    old = SampleOrder(size, total, seed=5, rules=1)(np.arange(3 * size))
-    assert (old != order).sum() < 2 * total  # runs of older versions go on with their order
-    np.testing.assert_array_equal(old[size : 2 * size], permute(np.arange(size), size, key=5 * 2**32 + 1))
 
 
 @pytest.mark.slow

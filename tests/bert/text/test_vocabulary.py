@@ -48,9 +48,6 @@ def test_windows_line_ends_are_accepted(tmp_path: Path) -> None:
     assert load_vocab(path) == TOKENS
 
 
-FOLDS = Rules(longest_word=100, folds=True)
-
-
 @pytest.mark.parametrize(
     ("beside", "rules"),
     [
@@ -65,24 +62,40 @@ FOLDS = Rules(longest_word=100, folds=True)
             Rules(lower_case=False, strip_accents=False, longest_word=100),
         ),
         ({"config.json": {"model_type": "bert", "architectures": ["BertModel"]}}, Rules()),  # of Hugging Face
-        ({"config.json": {"config": {}, "versions": {}, "version": 2}}, FOLDS),  # a run of version 1.0
         ({"config.json": {"config": {}, "versions": {}, "imported": {}}}, Rules()),  # an import of it
         ({"manifest.json": {"stage": "vocab"}}, Rules()),
-        ({"manifest.json": {"stage": "tfrecords"}}, FOLDS),
         ({"manifest.json": {"stage": "adopt"}}, Rules()),
     ],
 )
 def test_the_rules_are_those_of_who_made_the_folder(beside: dict[str, Any], rules: Rules, tmp_path: Path) -> None:
-    for name, content in beside.items():
-        if name == "manifest.json":
-            content |= {"parameters": {}, "inputs": {}, "versions": {}, "files": {}, "counts": {}, "extra": {}}
-        (tmp_path / name).write_text(json.dumps(content))
+    write(beside, tmp_path)
     tokens = [*SPECIAL, "a"]
     (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")
     assert rules_of(tmp_path / "vocab.txt", tokens) == rules
     (copy := tmp_path / "copy").mkdir()
     vocabulary.copy(tmp_path / "vocab.txt", copy)
     assert rules_of(copy / "vocab.txt", tokens) == rules and load_vocab(copy / "vocab.txt") == tokens
+
+
+def write(beside: dict[str, Any], folder: Path) -> None:
+    for name, content in beside.items():
+        if name == "manifest.json":
+            content |= {"parameters": {}, "inputs": {}, "versions": {}, "files": {}, "counts": {}, "extra": {}}
+        (folder / name).write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"config.json": {"config": {}, "versions": {}, "version": 2}},
+        {"manifest.json": {"stage": "tfrecords"}},
+        {"tokenizer_config.json": {"folds_compatibility_characters": True}},  # a run of its records
+    ],
+)
+def test_runs_and_records_of_version_1_are_refused(beside: dict[str, Any], tmp_path: Path) -> None:
+    write(beside, tmp_path)
+    with pytest.raises(InputError, match=r"made by version 1\.0 of this program.*; make the records and the run again"):
+        rules_of(tmp_path / "vocab.txt", [*SPECIAL, "a"])
 
 
 def test_written_rules_are_read_back(tmp_path: Path) -> None:

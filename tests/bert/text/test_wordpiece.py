@@ -1,4 +1,4 @@
-"""WordPiece by the rules of version 1.0 against tensorflow-text's FastBertTokenizer; what holds for any rules."""
+"""WordPiece against tensorflow-text's FastBertTokenizer, for texts in ASCII; what holds for any rules."""
 
 import json
 import lzma
@@ -11,8 +11,6 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bert.text import characters
-from bert.text.folding import normalized
 from bert.text.normalization import Rules
 from bert.text.vocabulary import SPECIAL, load_vocab
 from bert.text.wordpiece import WordPiece
@@ -25,37 +23,17 @@ VOCAB = list(dict.fromkeys([*SPECIAL, *CHARACTERS, *(f"##{c}" for c in CHARACTER
 ODD = [
     "",
     " ",
-    "\t\r\n",
-    "\0",
-    "a\0b",
-    "a\x07b\x1f\x7f\x9f",
-    "a\xadb",
-    "a\u200bb\u200d\ufeff",
-    "\xa0a\u3000b\u2028c\x85d",
-    "\u0130stanbul I\u0307 \u1e9e\xdf",
-    "\u03a3\u03c3\u03c2 \u0345",
-    "e\u0301 \xe9 !\u0301a a\u0301",
-    "\u0301",
-    "x\xb2\xbd\u2026\ufb01 \u2121\u33a1 \ufdfa",
-    "\u4e2d\u6587\U00020000\u3400\uf900\U0002f800 \u3042\uac00",
     "[SEP] [MASK] ##s ## # ###",
     "a$b+c<d=e>f^g`h|i~j",
-    "\ufffe\uffff\ufdd0\U0010ffff",
-    "a\ufffeb a\ufffe",
-    "\ud800 a\udfffb",
-    "\u0301a",
     "x" * 100,
     "x" * 101,
-    "x" * 99 + "\xe9",
-    "x" * 98 + "\xe9",
     "a " * 300,
-    "\U0001f600\U0001f468\u200d\U0001f469",
 ]
 
 
-def folding(lower_case: bool) -> Rules:
-    """The rules of version 1.0, whose words have at most 100 bytes."""
-    return Rules(lower_case=lower_case, strip_accents=lower_case, longest_word=100, folds=True)
+def google(lower_case: bool) -> Rules:
+    """Rules by which texts in ASCII become the words of tensorflow-text's, if they have at most 100 characters."""
+    return Rules(lower_case=lower_case, strip_accents=lower_case, longest_word=100)
 
 
 class Oracle:
@@ -87,7 +65,7 @@ class Oracle:
 
 @pytest.fixture(scope="module", params=[True, False], ids=["lower", "cased"])
 def both(request: pytest.FixtureRequest) -> tuple[WordPiece, Oracle]:
-    return WordPiece(VOCAB, folding(request.param)), Oracle(VOCAB, request.param)
+    return WordPiece(VOCAB, google(request.param)), Oracle(VOCAB, request.param)
 
 
 def same(ours: WordPiece, theirs: Oracle, texts: Sequence[str]) -> None:
@@ -99,39 +77,16 @@ def same(ours: WordPiece, theirs: Oracle, texts: Sequence[str]) -> None:
     assert ours.encode(texts)[0].dtype == found[0].dtype == np.int32
 
 
-def known(code: int) -> bool:
-    """Whether Unicode 14.0 has a character; what it does not have may be in tensorflow-text's."""
-    return characters.category(chr(code)) not in ("Cn", "Cs") or code & 0xFFFE == 0xFFFE
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(tf.__version__ < "2.21", reason="an older tensorflow-text knows Unicode 13 or less")
-@pytest.mark.parametrize("lower_case", [True, False])
-def test_every_character_is_replaced_and_set_apart_as_by_tensorflow_text(lower_case: bool) -> None:
-    codes = [code for code in range(0x110000) if known(code)]
-    given = tf.constant([chr(code).encode() for code in codes])
-    expected = text.FastBertNormalizer(lower_case_nfd_strip_accents=lower_case).normalize(given).numpy().tolist()
-    assert [normalized(chr(code), lower_case).encode() for code in codes] == expected
-    vocab = [*SPECIAL, "a", "b", "##b"]
-    texts = [f"a{chr(code)}b" for code in codes]  # one word, two, or three
-    for found, right in zip(
-        WordPiece(vocab, folding(lower_case)).encode(texts), Oracle(vocab, lower_case).encode(texts), strict=True
-    ):
-        np.testing.assert_array_equal(found, right)
-
-
-ANY = st.characters(codec="utf-8").filter(lambda c: known(ord(c)))
-FAMILIAR = CHARACTERS + "IXTHEV\xc9\u0301 \u200b\ufffe"  # what the vocabulary knows, and a few more
+ANY = st.characters(min_codepoint=32, max_codepoint=126)
+FAMILIAR = [one for one in CHARACTERS if one.isascii()] + [*"IXTHEV "]
 
 
 @pytest.mark.slow
 @settings(max_examples=80)
-@given(texts=st.lists(st.text(ANY, max_size=40) | st.text(FAMILIAR, max_size=150), max_size=4))
+@given(texts=st.lists(st.text(ANY, max_size=40) | st.text(st.sampled_from(FAMILIAR), max_size=150), max_size=4))
 @example(texts=ODD)
 @example(texts=[])
-def test_any_texts(texts: list[str], both: tuple[WordPiece, Oracle]) -> None:
-    if tf.__version__ < "2.21":
-        texts = [one for one in texts if max(map(ord, one), default=0) < 0x600]
+def test_any_texts_in_ascii(texts: list[str], both: tuple[WordPiece, Oracle]) -> None:
     same(*both, texts)
 
 
@@ -141,8 +96,9 @@ def test_real_questions_and_passages(cased: bool, shared_data: Path) -> None:
     with lzma.open(shared_data / "squad" / "dev-v1.1.json.xz", "rt", encoding="utf-8") as stream:
         paragraphs = [paragraph for article in json.load(stream)["data"] for paragraph in article["paragraphs"]]
     texts = [one for p in paragraphs for one in (p["context"], *(qa["question"] for qa in p["qas"]))]
-    assert len(texts) > 12_000
-    same(WordPiece(vocab, folding(not cased)), Oracle(vocab, not cased), texts)
+    texts = [one for one in texts if one.isascii() and one.isprintable()]
+    assert len(texts) > 10_000
+    same(WordPiece(vocab, google(not cased)), Oracle(vocab, not cased), texts)
 
 
 def test_words_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,15 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert.core.config import BatchConfig, ModelConfig, ObjectiveConfig, OptimizerConfig, PrecisionConfig, RunConfig
+from bert.core.errors import InputError
 from bert.model.dropout import DropoutRng, micro_batch_seed
-from bert.model.encoder import DIFFERENCE, Encoder, Mode, TokenBatch, variables
+from bert.model.encoder import Mode, TokenBatch, variables
 from bert.model.heads import MASKED_LOGIT
 from bert.model.losses import Detection
 from bert.text.packing import pack
@@ -30,14 +30,12 @@ OBJECTIVE = ObjectiveConfig(name="replaced_tokens", generator_width=0.4, generat
 PLAIN = Mode(tf.float32, DropoutRng(None))
 
 
-def task_of(
-    model: ModelConfig, seed: int = 3, embeddings: Literal["shared", "disentangled"] = "shared"
-) -> ReplacedTokens:
+def task_of(model: ModelConfig, seed: int = 3) -> ReplacedTokens:
     """Widths 20 and 8, embeddings of width 12; weights large enough that the detection is not all of one kind."""
     config = dataclasses.replace(model, embedding_size=12, initializer_range=0.3)
     generator = OBJECTIVE.generator(config)
     assert generator is not None
-    return ReplacedTokens(config, generator, seed, dataclasses.replace(OBJECTIVE, embeddings=embeddings))
+    return ReplacedTokens(config, generator, seed, OBJECTIVE)
 
 
 def without_dropout(model: ModelConfig) -> ModelConfig:
@@ -147,51 +145,12 @@ def updated(task: ReplacedTokens, batches: list[Batch], precision: PrecisionConf
 
 
 @pytest.mark.slow
-def test_disentangled_embeddings_learn_from_one_loss_each(model_config: ModelConfig, dataset: Path) -> None:
-    batch = Dataset(dataset, "train").read(np.arange(5))
-    shared, apart = (task_of(without_dropout(model_config), embeddings=way) for way in ("shared", "disentangled"))
-    tables = shared.module.encoder.embeddings, apart.module.encoder.embeddings
-
-    def gradients(task: ReplacedTokens, loss: str, *tables: tf.Variable) -> list[np.ndarray | None]:
-        with tf.GradientTape() as tape:
-            value = task.measure(batch, PLAIN)[loss].loss
-        found = tape.gradient(value, tables)
-        return [None if each is None else tf.convert_to_tensor(each).numpy() for each in found]
-
-    for number, loss in enumerate(("mlm", "rtd")):
-        (expected,) = gradients(shared, loss, tables[0].word)
-        found = gradients(apart, loss, tables[1].word, tables[1].difference)
-        learnt, other = found[number], found[1 - number]
-        assert expected is not None and learnt is not None and other is None
-        np.testing.assert_allclose(learnt, expected, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.slow
-def test_the_model_reads_the_sum_of_disentangled_embeddings(model_config: ModelConfig, tmp_path: Path) -> None:
-    task, tokens = (
-        task_of(model_config, embeddings="disentangled"),
-        TokenBatch(tf.constant([[2, 9, 9, 40, 3]]), None, tf.zeros([1, 5], tf.int32)),
-    )
-    module, places = task.module, tf.constant([1, 3])
-    difference = module.encoder.embeddings.difference
-    assert difference is not None
-    before = module.generator(tokens, PLAIN, places).numpy()
-    difference.assign(np.random.default_rng(4).normal(size=[99, 12]))
-    np.testing.assert_array_equal(module.generator(tokens, PLAIN, places), before)
-    folder = checkpoint.save(tmp_path, 1, variables(module), keep=1)
-    assert checkpoint.Stored(folder).shapes.keys() == variables(task_of(model_config).module).keys()
-
-    other, same = Encoder(module.encoder.config, seed=7), task_of(model_config, 8, "disentangled").module
-    checkpoint.load_weights(tmp_path, variables(other))  # of another command
-    checkpoint.load_weights(tmp_path, variables(same))  # of the next phase
-    expected = module.encoder(tokens, PLAIN).numpy()
-    np.testing.assert_allclose(other(tokens, PLAIN), expected, atol=1e-6)
-    np.testing.assert_array_equal(same.encoder(tokens, PLAIN), expected)
-    np.testing.assert_array_equal(same.generator(tokens, PLAIN, places), before)
-
-    checkpoint.save(tmp_path, 2, variables(task_of(model_config, 5).module), keep=2)  # without a difference
-    checkpoint.load_weights(tmp_path, variables(same))
-    np.testing.assert_array_equal(variables(same)[DIFFERENCE], difference)
+def test_a_checkpoint_with_words_of_the_model_alone_is_refused(model_config: ModelConfig, tmp_path: Path) -> None:
+    module = task_of(model_config).module
+    own = {"embeddings/difference": tf.Variable(tf.zeros([99, 12]))}
+    folder = checkpoint.save(tmp_path, 1, variables(module) | own, keep=1)
+    with pytest.raises(InputError, match=r"of --objective\.embeddings disentangled, which was removed"):
+        checkpoint.Stored(folder)
 
 
 @pytest.mark.slow
