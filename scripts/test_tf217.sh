@@ -15,7 +15,7 @@ if [ "$found" != 3.11 ]; then
     exit 0
 fi
 tests=(tests/bert/hardware/test_devices.py tests/bert/training/test_{step,optimizer,checkpoint}.py
-    tests/bert/model/test_{encoder,attention,heads,inference,cudnn,fused_ops}.py
+    tests/bert/model/test_{encoder,attention,heads,inference,fused_ops}.py tests/extensions/kernels/test_cudnn.py
     tests/bert/text/test_{records,sampler,tokenization,wordpiece}.py tests/bert/export
     tests/extensions/openvino/test_openvino_files.py
     tests/squad/test_{export,features,answers}.py)

@@ -40,7 +40,9 @@ class Store:
 
     def exported(self, program: Program) -> Path:
         """Return the folder with the HLO of the program for the current sources."""
-        sources = [path for package in ("bert", "squad") for path in (ROOT / package).rglob("*.py")]
+        sources = [
+            path for package in ("bert", "squad", "extensions/kernels") for path in (ROOT / package).rglob("*.py")
+        ]
         sources.remove(Path(cost.__file__))  # compared with what is compiled here, and no part of it
         sources += [Path(__file__).with_name("export.py")]
         contents = {str(path.relative_to(ROOT)): files.sha256(path) for path in sorted(sources)}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from bert.model import cudnn, flash, fused_ops
+from bert.model import fused_ops
 
 SCORE_SCALE = 0.5  # part of 1 / sqrt(H) that multiplies the scores: a power of two, which rounds nothing
 
@@ -33,7 +33,7 @@ def split(y: tf.Tensor, tokens: tf.Tensor, heads: int) -> list[tf.Tensor]:
 
 def heads(y: tf.Tensor, tokens: tf.Tensor, count: int) -> tf.Tensor:
     """Split queries, keys or values y [B*T, D] into heads [B, N, T, H]; `tokens` is T, `count` is N."""
-    return _exchange_heads_and_tokens(tf.reshape(y, [-1, tokens, count, y.shape[-1] // count]))
+    return exchange_heads_and_tokens(tf.reshape(y, [-1, tokens, count, y.shape[-1] // count]))
 
 
 def merge(context: tf.Tensor, width: int) -> tf.Tensor:
@@ -41,20 +41,12 @@ def merge(context: tf.Tensor, width: int) -> tf.Tensor:
     return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, width])
 
 
-def attend(
-    q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor, *bits: tf.Tensor, rate: float, fused: bool = False
-) -> tf.Tensor:
+def attend(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor, *bits: tf.Tensor, rate: float) -> tf.Tensor:
     """Return the attention of q (times `scale`), k and v [B, N, T, H], all of one type, as [B, N, T, H] in that type.
 
     mask [B, 1, 1 or T, T], float32, is added to the scores; it has no gradient. bits: of `DropoutRng.bits` for
-    [B, N, T, T], or none. fused: without the weights in memory, by cuDNN if the rate is 0, or else by our own kernels;
-    bits are then those of `DropoutRng.packed`.
+    [B, N, T, T], or none.
     """
-    if fused:
-        q, k, v = map(_exchange_heads_and_tokens, (q, k, v))
-        if rate == 0:
-            return _exchange_heads_and_tokens(cudnn.attend(q, k, v, mask, SCORE_SCALE))
-        return _exchange_heads_and_tokens(flash.attend(q, k, v, mask, *bits, rate=rate, factor=SCORE_SCALE))
 
     @tf.custom_gradient
     def differentiable(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tuple[tf.Tensor, Callable[..., list[tf.Tensor]]]:
@@ -74,7 +66,7 @@ def attend(
     return differentiable(q, k, v)
 
 
-def _exchange_heads_and_tokens(x: tf.Tensor) -> tf.Tensor:
+def exchange_heads_and_tokens(x: tf.Tensor) -> tf.Tensor:
     """Turn [B, N, T, H] into [B, T, N, H], or back; XLA removes two such operations that follow each other."""
     return tf.transpose(x, [0, 2, 1, 3])
 

@@ -44,44 +44,26 @@ class DropoutRng:
         heads: if the shape [B, n, T, T] is that of some attention heads only, the first of them and the number of all,
         N. The bytes are then those that `bits` has for these heads among all, [B, N, T, T].
         """
-        seed = self._next(rate)
+        seed = self.next_seed(rate)
         if seed is None:
             return ()
         if heads:
             return (_bytes_of_heads(seed, shape, *heads),)
         size = tf.reduce_prod(shape)
-        words = _words(seed, (size + 7) // 8, self.unfolded)
+        words = random_words(seed, (size + 7) // 8, self.unfolded)
         each = tf.reshape(tf.bitcast(words, tf.uint8), [-1])
         return (tf.reshape((_materialised(each) if has_gpu() else each)[:size], shape),)
 
-    def packed(self, shape: tf.Tensor, rate: float, heads: tuple[int, int] | None = None) -> tuple[tf.Tensor, ...]:
-        """Return which elements `apply_dropout` would keep by the bytes of `bits` with these arguments, as bits.
-
-        One uint8 tensor of this shape, but with an eighth of its columns, or an empty tuple. The lowest bit of a byte
-        is for the first of eight elements; the number of columns is a multiple of 8.
-        """
-        seed = self._next(rate)
-        if seed is None:
-            return ()
-        shape = tf.concat([shape[:-1], shape[-1:] // 8], axis=0)
-        if heads:
-            (first, whole), (batch, count, rows, columns) = heads, tf.unstack(shape)
-            words_of_head = rows * columns
-            words = _word_rows(seed, (tf.range(batch) * whole + first) * words_of_head, count * words_of_head)
-        else:
-            words = _words(seed, tf.reduce_prod(shape), self.unfolded)
-        return (tf.reshape(_kept_bits(words, _dropped_levels(rate)), shape),)
-
-    def _next(self, rate: float) -> tf.Tensor | None:
+    def next_seed(self, rate: float) -> tf.Tensor | None:
         """Return the seed of the next place [2] int64, or None if nothing is dropped."""
-        if self.seed is None or _dropped_levels(rate) == 0:
+        if self.seed is None or dropped_levels(rate) == 0:
             return None
         self.place += 1
         return self.seed + tf.constant([self.place, 0], tf.int64)
 
 
 @graphs.function(jit_compile=True)
-def _words(seed: tf.Tensor, count: tf.Tensor, unfolded: bool = False) -> tf.Tensor:
+def random_words(seed: tf.Tensor, count: tf.Tensor, unfolded: bool = False) -> tf.Tensor:
     """Return `count` random numbers [count] uint64, a function of the seed [2] int64; unfolded: as in `DropoutRng`."""
     counters = tf.range(count)
     return _words_at(seed, gen_xla_ops.xla_optimization_barrier(input=[counters])[0] if unfolded else counters)
@@ -104,7 +86,7 @@ def _bytes_of_heads(seed: tf.Tensor, shape: tf.Tensor, first: int, whole: int) -
     pairs = rows * columns  # in one head
     begin = (tf.range(batch) * whole + first) * pairs  # [B], in bytes
     words = (count * pairs + 7) // 8 + 1
-    stream = _word_rows(seed, begin // 8, words)  # [B, words]
+    stream = word_rows(seed, begin // 8, words)  # [B, words]
     stream = tf.reshape(tf.bitcast(stream, tf.uint8), [batch, -1])
     if (static := tf.get_static_value(pairs)) is not None and static % 8 == 0:
         return tf.reshape(stream[:, : count * pairs], shape)
@@ -113,20 +95,10 @@ def _bytes_of_heads(seed: tf.Tensor, shape: tf.Tensor, first: int, whole: int) -
 
 
 @graphs.function(jit_compile=True)
-def _word_rows(seed: tf.Tensor, begin: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+def word_rows(seed: tf.Tensor, begin: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     """Return `count` random numbers from each counter `begin` [B] on, [B, count] uint64."""
     counters = begin[:, None] + tf.range(count)
     return tf.reshape(_words_at(seed, tf.reshape(counters, [-1])), tf.shape(counters))
-
-
-@graphs.function(jit_compile=True)
-def _kept_bits(words: tf.Tensor, dropped: int) -> tf.Tensor:
-    """Return for each of the eight bytes of a random number whether it is at least `dropped`, as bits of one uint8."""
-    kept = tf.zeros_like(words, tf.uint8)
-    for place in range(8):
-        byte = tf.cast(tf.bitwise.right_shift(words, tf.constant(8 * place, tf.uint64)), tf.uint8)
-        kept += tf.cast(byte >= tf.constant(dropped, tf.uint8), tf.uint8) * tf.constant(1 << place, tf.uint8)
-    return kept
 
 
 @graphs.function(jit_compile=True)
@@ -160,15 +132,16 @@ def apply_dropout(x: tf.Tensor, bits: tuple[tf.Tensor, ...], rate: float) -> tf.
     if not bits:
         return x
     scaled = x * tf.cast(kept_scale(rate), x.dtype)
-    return tf.where(bits[0] >= tf.constant(_dropped_levels(rate), tf.uint8), scaled, tf.zeros([], x.dtype))
+    return tf.where(bits[0] >= tf.constant(dropped_levels(rate), tf.uint8), scaled, tf.zeros([], x.dtype))
 
 
 def kept_scale(rate: float) -> float:
     """Return what the elements are multiplied by that dropout keeps."""
-    return LEVELS / (LEVELS - _dropped_levels(rate))
+    return LEVELS / (LEVELS - dropped_levels(rate))
 
 
-def _dropped_levels(rate: float) -> int:
+def dropped_levels(rate: float) -> int:
+    """Return how many of the levels of a byte stand for an element that is dropped."""
     return round(rate * LEVELS)
 
 

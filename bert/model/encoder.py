@@ -25,7 +25,7 @@ import tensorflow as tf
 
 from bert.core.config import LoraConfig, ModelConfig
 from bert.hardware import graphs
-from bert.model import flash, fused_gelu, fused_norm, fused_ops, traversal
+from bert.model import fused_ops, kernels, traversal
 from bert.model.attention import attend, heads, merge, scale, split
 from bert.model.cache import Cache
 from bert.model.dense import Dense, LayerNorm, RMSNorm, SubLayer, dense_product, make_norm
@@ -171,7 +171,7 @@ class Attention(SubLayer):
         self.key = Dense(init, f"{name}/key", width, width, config.biases)
         self.value = Dense(init, f"{name}/value", width, width, config.biases)
         self.output = Dense(_residual_init(init, config), f"{name}/output", width, width, config.biases)
-        self.rate, self.fused = config.attention_probs_dropout_prob, config.fused_attention
+        self.rate, self.kernel = config.attention_probs_dropout_prob, kernels.asked(config, "fused_attention")
 
     def __call__(
         self, inputs: Sequence[tf.Tensor], mode: Mode, reach: Reach, read: tf.Tensor | None = None
@@ -187,10 +187,10 @@ class Attention(SubLayer):
             k, v = mode.cache.extend(k, v)
         scores_shape = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # [B, N, T, T]
         # With dropout, lengths that the kernels do not take are computed with the same masks by the plain path.
-        fused = self.fused and (self.rate == 0 or flash.supports(q.shape[2], self.head_width))
-        draw = mode.dropout.packed if fused else mode.dropout.bits
-        bits = draw(scores_shape, self.rate, self.among)
-        context = attend(q, k, v, mask, *bits, rate=self.rate, fused=fused)
+        kernel = self.kernel if self.kernel and self.kernel.supports(q.shape[2], self.head_width, self.rate) else None
+        draw, compute = (kernel.bits, kernel.compute) if kernel else (DropoutRng.bits, attend)
+        bits = draw(mode.dropout, scores_shape, self.rate, self.among)
+        context = compute(q, k, v, mask, *bits, rate=self.rate)
         merged = merge(context, self.heads * self.head_width)  # [B*T, D]
         return self.output.product(_rows(merged, read), mode.dtype)
 
@@ -198,7 +198,7 @@ class Attention(SubLayer):
         """Return the queries (times `scale`), keys and values of the inputs [B, N, T, H]."""
         mask, rotate = reach
         tokens = tf.shape(mask)[-2 if mode.cache else -1]
-        q, k, v = (self._separate if self.fused else self._joint)(inputs, tokens, mode.dtype)
+        q, k, v = (self._separate if self.kernel else self._joint)(inputs, tokens, mode.dtype)
         return (rotate(q), rotate(k), v) if rotate else (q, k, v)
 
     def _joint(self, inputs: Sequence[tf.Tensor], tokens: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
@@ -241,7 +241,7 @@ class FeedForward(SubLayer):
         self.output = Dense(_residual_init(init, config), f"{name}/outer", inner, width, biased)
         self.activation = fused_ops.activation(config.hidden_act)
         self.gated_activation = fused_ops.gated_activation(config.hidden_act)
-        self.fused = config.fused_gelu
+        self.kernel = kernels.asked(config, "fused_gelu")
 
     def __call__(self, inputs: Sequence[tf.Tensor], mode: Mode) -> tf.Tensor:
         """Compute f(x) W2 of x [R, D], the only input; the residual sum adds b2.
@@ -249,8 +249,8 @@ class FeedForward(SubLayer):
         f(x) is GELU(x W1 + b1), or another activation; gated, GELU(x W1 + b1) * (x V + c).
         """
         (x,) = inputs
-        if self.fused and fused_gelu.supports(x.shape[0], *self.inner.weight.shape):
-            return fused_gelu.feed_forward(x, self.inner.kernel, self.inner.bias, self.output.kernel, mode.dtype)
+        if self.kernel and self.kernel.supports(x.shape[0], *self.inner.weight.shape):
+            return self.kernel.compute(x, self.inner.kernel, self.inner.bias, self.output.kernel, mode.dtype)
         if self.gate is None:
             inner = self.activation(self.inner.product(x, mode.dtype), self.inner.bias)  # [R, F]
         else:
@@ -270,7 +270,7 @@ class Layer(tf.Module):
         self.mlp = FeedForward(init, f"{name}/mlp", config)
         self.mlp_norm = make_norm(init, f"{name}/mlp", config)
         self.pre_norm, self.rate = config.norm_placement == "pre", config.hidden_dropout_prob
-        self.parts, self.fused = init.parts, config.fused_norm
+        self.parts, self.kernel = init.parts, kernels.asked(config, "fused_norm")
 
     def __call__(
         self,
@@ -317,12 +317,12 @@ class Layer(tf.Module):
             return fused_ops.add_dropout(x, *y, *mode.dropout.bits(tf.shape(x), self.rate), rate=self.rate)
         assert isinstance(norm, LayerNorm), "a layer whose norms follow its sub-layers has two layer norms"
         # Numbers of rows that the kernels do not take are computed with the same masks by the plain path.
-        fused = self.fused and fused_norm.supports(x.shape)
-        bits = (mode.dropout.packed if fused else mode.dropout.bits)(tf.shape(x), self.rate)
+        kernel = self.kernel if self.kernel and self.kernel.supports(*x.shape) else None
+        bits = (kernel.bits if kernel else DropoutRng.bits)(mode.dropout, tf.shape(x), self.rate)
         settings = {"rate": self.rate, "epsilon": norm.epsilon}
-        if fused:
-            kernels = mode.compiled(functools.partial(fused_norm.add_dropout_norm, **settings))
-            return kernels(x, *y, norm.gamma, norm.beta, *bits)
+        if kernel:
+            compiled = mode.compiled(functools.partial(kernel.compute, **settings))
+            return compiled(x, *y, norm.gamma, norm.beta, *bits)
         return fused_ops.add_dropout_norm(x, *y, norm.gamma, norm.beta, *bits, **settings)
 
 

@@ -6,7 +6,6 @@ import math
 import os
 import secrets
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +24,13 @@ from bert.core.config import (
 )
 from bert.core.errors import ResourceError, UsageError, UserError
 from bert.core.manifest import Manifest
-from bert.hardware import graphs
-from bert.model import cost, flash, fused_ops
-from bert.model import fused_gelu as gelu_kernels
-from bert.model import fused_norm as norm_kernels
-from bert.model.attention import attend, scale
-from bert.model.dense import dense_product
-from bert.model.dropout import DropoutRng
-from bert.model.encoder import TokenBatch
+from bert.model import cost
+from bert.model.kernels import KERNELS, asked
 from bert.training.communicator import Communicator
 from bert.training.division import State
 
 CHECKPOINTS = 2  # that must fit on the disk: one is written before an older one is removed
 UNDIVIDED, NO_LORA = ParallelConfig(), LoraConfig()
-TOLERANCE = 0.05  # difference between two computations in 16 bits, relative to the largest number
-NARROW = ("bfloat16", "float16")  # compute types that kernels for GPUs take
-GELU_ROWS = 256  # that both ways of a feed-forward layer compute: several tiles
-NORM_ROWS = 2048  # that both ways of a layer norm compute: several tiles for each program of the gradient
 
 
 def before_weights(
@@ -63,9 +52,7 @@ def before_updates(config: TrainConfig, comm: Communicator, data: Path, tokens: 
     data: their folder. tokens: of a sequence.
     """
     apart(config.run.path, data)
-    fused_attention(config.model, config.precision, tokens)
-    fused_norm(config.model, config.precision)
-    fused_gelu(config.model, config.precision)
+    kernels(config.model, config.precision, tokens)
     return pointless(config.parallel, config.model, comm.replicas.size)
 
 
@@ -180,124 +167,14 @@ def parts(model: ModelConfig, run: RunConfig, comm: Communicator, generator: Mod
         )
 
 
-def fused_attention(model: ModelConfig, precision: PrecisionConfig, tokens: int) -> None:
-    """Raise UsageError if fused attention is asked for and does not run here, or its results are wrong.
+def kernels(model: ModelConfig, precision: PrecisionConfig, tokens: int) -> None:
+    """Raise UsageError if the model asks for a kernel that does not run here, or whose results are wrong.
 
-    tokens: length of the run's sequences, for some of which there is no kernel.
+    tokens: length of the run's sequences.
     """
-    if not model.fused_attention:
-        return
-    _compiled_in_16_bits("fused_attention", precision)
-    heads, width, dtype = model.num_attention_heads, model.hidden_size // model.num_attention_heads, precision.compute
-    rate = model.attention_probs_dropout_prob
-    if rate and not flash.supports(tokens, width):
-        raise UsageError(
-            f"fused attention with dropout has no kernel for {tokens} tokens and heads of {width}; it takes a multiple "
-            f"of {flash.SMALLEST} tokens, and heads of {flash.HEAD_WIDTHS}; leave out --model.fused_attention"
-        )
-    q, k, v, upstream = (
-        tf.cast(tf.random.stateless_normal([2, heads, tokens, width], seed=(3, number)), dtype) for number in range(4)
-    )
-    present = tf.sequence_mask([tokens, (tokens + 1) // 2])
-    mask = TokenBatch(present, present).attention_mask(model.causal)
-
-    @graphs.function(jit_compile=True)
-    def attend_and_differentiate(fused: bool) -> list[tf.Tensor]:
-        random = DropoutRng(tf.constant([5, 6], tf.int64))
-        draw = random.packed if fused and rate else random.bits
-        bits = draw(tf.constant([2, heads, tokens, tokens]), rate)
-        with tf.GradientTape() as tape:
-            tape.watch([q, k, v])
-            output = attend(q * scale(width), k, v, mask, *bits, rate=rate, fused=fused)
-        return [output, *tape.gradient(output, [q, k, v], upstream)]
-
-    kind = "fused attention with dropout" if rate else "cuDNN's attention"
-    _compared(attend_and_differentiate, kind, "--model.fused_attention")
-
-
-def fused_norm(model: ModelConfig, precision: PrecisionConfig) -> None:
-    """Raise UsageError if a fused layer norm is asked for and does not run here, or its results are wrong."""
-    if not model.fused_norm:
-        return
-    _compiled_in_16_bits("fused_norm", precision)
-    width, rate = model.hidden_size, model.hidden_dropout_prob
-    if not norm_kernels.supports(tf.TensorShape([NORM_ROWS, width])):
-        raise UsageError(
-            f"fused layer norm has no kernel for a width of {width}; it takes up to {norm_kernels.PIECES} times a "
-            f"power of two from {norm_kernels.NARROWEST} to {norm_kernels.COLUMNS}; leave out --model.fused_norm"
-        )
-    x, y, upstream, bias, gamma, beta = (
-        tf.random.stateless_normal(shape, seed=(3, number))
-        for number, shape in enumerate([[NORM_ROWS, width]] * 3 + [[width]] * 3)
-    )
-    stream = precision.residual
-    given = [tf.cast(x, stream), tf.cast(y, precision.compute), bias, gamma, beta]
-
-    @graphs.function(jit_compile=True)
-    def normalise_and_differentiate(fused: bool) -> list[tf.Tensor]:
-        random = DropoutRng(tf.constant([5, 6], tf.int64))
-        bits = (random.packed if fused else random.bits)(tf.constant([NORM_ROWS, width]), rate)
-        compute = (norm_kernels if fused else fused_ops).add_dropout_norm
-        with tf.GradientTape() as tape:
-            tape.watch(given)
-            output = compute(*given, *bits, rate=rate, epsilon=model.layer_norm_epsilon)
-        return [output, *tape.gradient(output, given, tf.cast(upstream, stream))]
-
-    _compared(normalise_and_differentiate, "fused layer norm", "--model.fused_norm")
-
-
-def fused_gelu(model: ModelConfig, precision: PrecisionConfig) -> None:
-    """Raise UsageError if GELU within products is asked for and does not run here, or its results are wrong."""
-    if not model.fused_gelu:
-        return
-    _compiled_in_16_bits("fused_gelu", precision)
-    width, inner, dtype = model.hidden_size, model.intermediate_size, tf.as_dtype(precision.compute)
-    if not gelu_kernels.supports(GELU_ROWS, width, inner):
-        raise UsageError(
-            f"fused GELU has no kernel for widths of {width} and {inner}; it takes multiples of "
-            f"{gelu_kernels.SMALLEST}; leave out --model.fused_gelu"
-        )
-    shapes = [[GELU_ROWS, width], [width, inner], [inner], [inner, width], [GELU_ROWS, width]]
-    scales = [1.0, width**-0.5, 1.0, inner**-0.5, 1.0]
-    x, *weights, upstream = (
-        scale * tf.random.stateless_normal(shape, seed=(3, number))
-        for number, (shape, scale) in enumerate(zip(shapes, scales, strict=True))
-    )
-    given = [tf.cast(x, precision.residual), *weights]
-
-    @graphs.function(jit_compile=True)
-    def compute_and_differentiate(fused: bool) -> list[tf.Tensor]:
-        with tf.GradientTape() as tape:
-            tape.watch(given)
-            x, first, bias, second = given
-            if fused:
-                output = gelu_kernels.feed_forward(x, first, bias, second, dtype)
-            else:
-                inner = fused_ops.activation(gelu_kernels.ACTIVATION)(dense_product(x, first, dtype), bias)
-                output = dense_product(inner, second, dtype)
-        return [output, *tape.gradient(output, given, tf.cast(upstream, dtype))]
-
-    _compared(compute_and_differentiate, "fused GELU", "--model.fused_gelu")
-
-
-def _compiled_in_16_bits(name: str, precision: PrecisionConfig) -> None:
-    if not precision.xla or precision.compute not in NARROW:
-        raise UsageError(f"model.{name} needs --precision.xla true and --precision.compute bfloat16 or float16")
-
-
-def _compared(compute: Callable[..., list[tf.Tensor]], kind: str, flag: str) -> None:
-    """Raise UsageError, with the flag to leave out, if compute(fused=True) fails or differs from the plain one."""
-    try:
-        fused, plain = compute(fused=True), compute(fused=False)
-    except tf.errors.OpError as error:
-        reason = error.message.splitlines()[0].split(" [Op:")[0]
-        raise UsageError(f"{kind} does not run here ({reason}); leave out {flag}") from error
-    differences = [tf.reduce_max(tf.abs(x - y)) / tf.reduce_max(tf.abs(y)) for x, y in zip(fused, plain, strict=True)]
-    largest = max(map(float, differences))
-    if not largest <= TOLERANCE:  # also if it is not a number
-        raise UsageError(
-            f"{kind} gives other results than the plain one here (relative difference {largest:.2g}); leave out {flag}"
-        )
+    for name in KERNELS:
+        if kernel := asked(model, name):
+            kernel.check(model, precision, tokens)
 
 
 def same_on_all_ranks(settings: dict[str, Any], data: Manifest, state: State, run: Path, comm: Communicator) -> None:

@@ -20,13 +20,20 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert.model import triton_ir
-from bert.model.custom_calls import TYPES
+from bert.core.config import ModelConfig, PrecisionConfig
+from bert.core.errors import UsageError
+from bert.hardware import graphs
+from bert.model import fused_ops, kernels
+from bert.model.dense import dense_product
 from bert.model.fused_ops import product_gradients
-from bert.model.triton_ir import Kernel, Value
+from extensions.kernels import triton_ir
+from extensions.kernels.comparison import compared, compiled_in_16_bits
+from extensions.kernels.custom_calls import TYPES
+from extensions.kernels.triton_ir import Kernel, Value
 
 ACTIVATION = "gelu"  # the row of `bert.core.activations` that the kernels compute
 SMALLEST = 16  # rows and columns of a product
+CHECKED_ROWS = 256  # that both ways of a feed-forward layer compute: several tiles
 ROWS, COLUMNS, TERMS = 128, 256, 64  # of a tile, at most; terms of its sums in one pass
 WARPS, STAGES = 16, 3  # so that an H100 keeps all in registers; three stages are 144 KiB of shared memory
 NEARNESS, FACTORS = 0.3275911, (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)  # of erf's formula
@@ -156,3 +163,39 @@ def _normal(kernel: Kernel, z: Value) -> tuple[Value, Value]:
     beyond = series * t * exponential * 0.5  # the share beyond |z|
     below = kernel.select(kernel.positive(z), beyond * -2.0 + 1.0) + beyond
     return below, exponential * (2 * math.pi) ** -0.5
+
+
+def check(model: ModelConfig, precision: PrecisionConfig, tokens: int) -> None:
+    """Raise UsageError if GELU within products does not run here, or its results are wrong."""
+    del tokens
+    compiled_in_16_bits("fused_gelu", precision)
+    width, inner, dtype = model.hidden_size, model.intermediate_size, tf.as_dtype(precision.compute)
+    if not supports(CHECKED_ROWS, width, inner):
+        raise UsageError(
+            f"fused GELU has no kernel for widths of {width} and {inner}; it takes multiples of "
+            f"{SMALLEST}; leave out --model.fused_gelu"
+        )
+    shapes = [[CHECKED_ROWS, width], [width, inner], [inner], [inner, width], [CHECKED_ROWS, width]]
+    scales = [1.0, width**-0.5, 1.0, inner**-0.5, 1.0]
+    x, *weights, upstream = (
+        scale * tf.random.stateless_normal(shape, seed=(3, number))
+        for number, (shape, scale) in enumerate(zip(shapes, scales, strict=True))
+    )
+    given = [tf.cast(x, precision.residual), *weights]
+
+    @graphs.function(jit_compile=True)
+    def compute_and_differentiate(fused: bool) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            x, first, bias, second = given
+            if fused:
+                output = feed_forward(x, first, bias, second, dtype)
+            else:
+                inner = fused_ops.activation(ACTIVATION)(dense_product(x, first, dtype), bias)
+                output = dense_product(inner, second, dtype)
+        return [output, *tape.gradient(output, given, tf.cast(upstream, dtype))]
+
+    compared(compute_and_differentiate, "fused GELU", "--model.fused_gelu")
+
+
+KERNEL = kernels.Kernel(supports, feed_forward, check)

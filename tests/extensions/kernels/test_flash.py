@@ -14,14 +14,16 @@ import tensorflow as tf
 
 from bert.core.config import ModelConfig, PrecisionConfig
 from bert.core.errors import UsageError
-from bert.model import cost, dropout, flash, fused_ops, triton_ir
+from bert.model import cost, dropout, fused_ops
 from bert.model.attention import scale
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
-from bert.model.triton_ir import Kernel
 from bert.recipes import RECIPES
 from bert.training import preflight
-from tests.bert.model.triton_programs import executed, executed_with_other_bits
+from extensions.kernels import attention, flash, triton_ir
+from extensions.kernels.bits import packed
+from extensions.kernels.triton_ir import Kernel
+from tests.extensions.kernels.triton_programs import executed, executed_with_other_bits
 
 B, N, T, H = 2, 3, 48, 16
 HALVES = PrecisionConfig(compute="bfloat16", xla=True)
@@ -70,7 +72,7 @@ def test_the_kernels_compute_attention_with_the_masks_of_the_plain_path(
     with tf.GradientTape() as tape:
         tape.watch([q, k, v])
         swapped = [tf.transpose(x, [0, 2, 1, 3]) for x in (q, k, v)]
-        bits = DropoutRng(SEED).packed(shape, rate)
+        bits = packed(DropoutRng(SEED), shape, rate)
         output = flash.attend(*swapped, tf.constant(mask, tf.float32), *bits, rate=rate, factor=0.5)
         output = tf.transpose(output, [0, 2, 1, 3])
     found = [output, *tape.gradient(output, [q, k, v], upstream)]
@@ -84,12 +86,12 @@ def test_packed_bits_are_what_the_bytes_keep() -> None:
     shape, rate = tf.constant([B, N, T, T]), 0.3
     one, other = DropoutRng(SEED), DropoutRng(SEED)
     for _ in range(2):  # both count the same places
-        (each,), (packed,) = one.bits(shape, rate), other.packed(shape, rate)
-        unpacked = np.unpackbits(packed.numpy(), axis=-1, bitorder="little")
+        (each,), (together,) = one.bits(shape, rate), packed(other, shape, rate)
+        unpacked = np.unpackbits(together.numpy(), axis=-1, bitorder="little")
         np.testing.assert_array_equal(unpacked, each.numpy() >= round(rate * 256))
-    (part,) = DropoutRng(SEED).packed(tf.constant([B, 2, T, T]), rate, (1, N))
-    np.testing.assert_array_equal(part, DropoutRng(SEED).packed(shape, rate)[0][:, 1:])
-    assert DropoutRng(None).packed(shape, rate) == DropoutRng(SEED).packed(shape, 0.0) == ()
+    (part,) = packed(DropoutRng(SEED), tf.constant([B, 2, T, T]), rate, (1, N))
+    np.testing.assert_array_equal(part, packed(DropoutRng(SEED), shape, rate)[0][:, 1:])
+    assert packed(DropoutRng(None), shape, rate) == packed(DropoutRng(SEED), shape, 0.0) == ()
 
 
 @pytest.mark.slow
@@ -149,7 +151,7 @@ def test_the_compiler_gets_the_kernels() -> None:
     def gradients() -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
             tape.watch(q)
-            bits = DropoutRng(SEED).packed(tf.constant([B, N, T, T]), 0.1)
+            bits = packed(DropoutRng(SEED), tf.constant([B, N, T, T]), 0.1)
             output = flash.attend(q, q, q, tf.zeros([B, 1, 1, T]), *bits, rate=0.1, factor=0.5)
         return tape.gradient(output, [q], q)
 
@@ -168,20 +170,20 @@ def test_the_compiler_gets_the_kernels() -> None:
 def test_where_it_cannot_be_had_a_run_says_so() -> None:
     config = ModelConfig(fused_attention=True)
     with pytest.raises(UsageError, match=r"fused attention with dropout does not run here \(.*\); leave out"):
-        preflight.fused_attention(config, HALVES, 128)
+        preflight.kernels(config, HALVES, 128)
     with pytest.raises(UsageError, match="no kernel for 120 tokens and heads of 64"):
-        preflight.fused_attention(config, HALVES, 120)
+        preflight.kernels(config, HALVES, 120)
 
 
 def test_a_device_that_drops_other_weights_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ModelConfig(fused_attention=True, hidden_size=32, num_attention_heads=2)
-    monkeypatch.setattr(preflight.graphs, "function", lambda **_: lambda function: function)
+    monkeypatch.setattr(attention.graphs, "function", lambda **_: lambda function: function)
     monkeypatch.setattr(triton_ir, "call", executed)
-    preflight.fused_attention(config, HALVES, 32)
+    preflight.kernels(config, HALVES, 32)
 
     monkeypatch.setattr(triton_ir, "call", executed_with_other_bits)
     with pytest.raises(UsageError, match="gives other results than the plain one"):
-        preflight.fused_attention(config, HALVES, 32)
+        preflight.kernels(config, HALVES, 32)
 
 
 def test_the_plan_counts_a_bit_for_each_weight() -> None:

@@ -1,7 +1,7 @@
 """Executes a text in Triton's intermediate representation with NumPy, one place of the grid after another.
 
-The operations are those that `bert.model.triton_ir.Kernel` writes. Every result is compared with the type that the text
-says, and no pointer may leave its array.
+The operations are those that `extensions.kernels.triton_ir.Kernel` writes. Every result is compared with the type that
+the text says, and no pointer may leave its array.
 """
 
 import itertools
@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
-from bert.model.triton_ir import Kernel
+from extensions.kernels.triton_ir import Kernel
 
 DTYPES = {
     "i1": np.bool_,

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert.model import custom_calls
+from extensions.kernels import custom_calls
 
 TARGET = "__gpu$xla.gpu.triton"
 WIDTHS = {"i1": 1, "i8": 8, "i32": 32, "i64": 64, "f16": 16, "bf16": 16, "f32": 32}

@@ -12,11 +12,13 @@ import tensorflow as tf
 
 from bert.core.config import ModelConfig, PrecisionConfig
 from bert.core.errors import UsageError
-from bert.model import cudnn, dropout, fused_ops
-from bert.model.attention import attend, scale
+from bert.model import attention, dropout, fused_ops
+from bert.model.attention import scale
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.training import preflight
+from extensions.kernels import attention as fused_attention
+from extensions.kernels import cudnn
 
 B, N, T, H = 2, 3, 10, 8
 HALVES = PrecisionConfig(compute="bfloat16", xla=True)
@@ -81,7 +83,7 @@ def results(dtype: tf.DType, mask: tf.Tensor, fused: bool) -> list[np.ndarray]:
     q, k, v, upstream = given(dtype)
     with tf.GradientTape() as tape:
         tape.watch([q, k, v])
-        output = attend(q, k, v, mask, rate=0.0, fused=fused)
+        output = (fused_attention if fused else attention).attend(q, k, v, mask, rate=0.0)
     return [tf.cast(x, tf.float32).numpy() for x in [output, *tape.gradient(output, [q, k, v], upstream)]]
 
 
@@ -138,7 +140,7 @@ def test_the_compiler_gets_the_calls() -> None:
     def gradients() -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
             tape.watch([q, k, v])
-            output = attend(q, k, v, masks()[0], rate=0.0, fused=True)
+            output = fused_attention.attend(q, k, v, masks()[0], rate=0.0)
         return tape.gradient(output, [q, k, v], upstream)
 
     program = gradients.experimental_get_compiler_ir()(stage="hlo")
@@ -170,16 +172,16 @@ def test_the_compiler_gets_the_calls() -> None:
 )
 def test_where_it_cannot_be_had_a_run_says_so(precision: PrecisionConfig, message: str) -> None:
     config = ModelConfig(fused_attention=True, attention_probs_dropout_prob=0.0)
-    preflight.fused_attention(ModelConfig(), precision, 128)
+    preflight.kernels(ModelConfig(), precision, 128)
     with pytest.raises(UsageError, match=message):
-        preflight.fused_attention(config, precision, 128)
+        preflight.kernels(config, precision, 128)
 
 
 @pytest.mark.slow
 def test_a_library_that_computes_something_else_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ModelConfig(fused_attention=True, attention_probs_dropout_prob=0.0, hidden_size=32, num_attention_heads=2)
     monkeypatch.setattr(cudnn, "_call", carried_out)
-    preflight.fused_attention(config, HALVES, 30)
+    preflight.kernels(config, HALVES, 30)
 
     def without_bias(target: str, operands: Sequence[tf.Tensor], *others: Any) -> list[tf.Tensor]:
         place = 3 if target == cudnn.FORWARD else 5
@@ -188,4 +190,4 @@ def test_a_library_that_computes_something_else_is_found_out(monkeypatch: pytest
 
     monkeypatch.setattr(cudnn, "_call", without_bias)
     with pytest.raises(UsageError, match="gives other results than the plain one"):
-        preflight.fused_attention(config, HALVES, 30)
+        preflight.kernels(config, HALVES, 30)

@@ -16,13 +16,13 @@ import tensorflow as tf
 
 from bert.core.config import ModelConfig
 from bert.core.errors import UsageError
-from bert.model import fused_gelu, triton_ir
-from bert.model.triton_ir import Kernel
 from bert.recipes import RECIPES
 from bert.training import preflight
 from bert.training.communicator import Communicator
-from tests.bert.model.test_flash import HALVES
-from tests.bert.model.triton_programs import executed
+from extensions.kernels import fused_gelu, triton_ir
+from extensions.kernels.triton_ir import Kernel
+from tests.extensions.kernels.test_flash import HALVES
+from tests.extensions.kernels.triton_programs import executed
 
 
 def plain_feed_forward(*arrays: np.ndarray) -> list[np.ndarray]:
@@ -74,9 +74,9 @@ def test_rows_without_a_kernel_are_named() -> None:
 def test_where_it_cannot_be_had_a_run_says_so() -> None:
     config = ModelConfig(fused_gelu=True, hidden_size=32, num_attention_heads=2, intermediate_size=48)
     with pytest.raises(UsageError, match=r"fused GELU does not run here \(.*\); leave out --model.fused_gelu"):
-        preflight.fused_gelu(config, HALVES)
+        preflight.kernels(config, HALVES, 128)
     with pytest.raises(UsageError, match="no kernel for widths of 32 and 50"):
-        preflight.fused_gelu(dataclasses.replace(config, intermediate_size=50), HALVES)
+        preflight.kernels(dataclasses.replace(config, intermediate_size=50), HALVES, 128)
     for change in ({"hidden_act": "gelu_tanh"}, {"gated": True}):
         with pytest.raises(UsageError, match=r"fused_gelu needs model\.hidden_act gelu and model\.gated false"):
             dataclasses.replace(config, **change)
@@ -94,10 +94,10 @@ def test_a_run_checks_the_kernels_before_its_first_update(name: str, kind: str, 
 
 def test_a_device_that_computes_something_else_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ModelConfig(fused_gelu=True, hidden_size=32, num_attention_heads=2, intermediate_size=48)
-    monkeypatch.setattr(preflight, "graphs", SimpleNamespace(function=lambda **_: lambda function: function))
-    monkeypatch.setattr(preflight, "GELU_ROWS", 32)
+    monkeypatch.setattr(fused_gelu, "graphs", SimpleNamespace(function=lambda **_: lambda function: function))
+    monkeypatch.setattr(fused_gelu, "CHECKED_ROWS", 32)
     monkeypatch.setattr(triton_ir, "call", executed)
-    preflight.fused_gelu(config, HALVES)
+    preflight.kernels(config, HALVES, 128)
 
     def without_slope(
         kernel: Kernel, grid: Sequence[int], operands: Sequence[tf.Tensor], like: Sequence[Any], *_: int
@@ -107,4 +107,4 @@ def test_a_device_that_computes_something_else_is_found_out(monkeypatch: pytest.
 
     monkeypatch.setattr(triton_ir, "call", without_slope)
     with pytest.raises(UsageError, match="gives other results than the plain one"):
-        preflight.fused_gelu(config, HALVES)
+        preflight.kernels(config, HALVES, 128)

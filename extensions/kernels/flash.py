@@ -6,7 +6,7 @@ keys; the forward pass keeps the logarithm of each row's sum. No kernel adds to 
 equal inputs give equal bits.
 
 Which weights are dropped is an operand: one bit for each, packed from the same random bytes that the plain path reads
-(`DropoutRng.packed`). So both paths have the same masks, those of a resumed run and of recomputed activations too.
+(bits.py). So both paths have the same masks, those of a resumed run and of recomputed activations too.
 
 XLA compiles the kernels for the device it has (triton_ir.py). Nothing else can contain such a call, and its shapes must
 be known while it is traced.
@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert.model import triton_ir
 from bert.model.dropout import kept_scale
-from bert.model.triton_ir import Kernel, Value
+from extensions.kernels import triton_ir
+from extensions.kernels.triton_ir import Kernel, Value
 
 NARROW = {tf.bfloat16: "bf16", tf.float16: "f16"}
 SMALLEST = 16  # rows and columns of a product
@@ -56,7 +56,7 @@ def attend(
 ) -> tf.Tensor:
     """Return the attention [B, T, N, H] of q, k and v [B, T, N, H] in bfloat16 or float16.
 
-    mask [B or 1, 1, 1 or T, T], float32, is added to the scores and has no gradient. packed: of `DropoutRng.packed` for
+    mask [B or 1, 1, 1 or T, T], float32, is added to the scores and has no gradient. packed: of `bits.packed` for
     [B, N, T, T], or nothing, if nothing is dropped. Running it raises an error of TensorFlow if XLA compiles for a
     device that is no NVIDIA GPU.
     """

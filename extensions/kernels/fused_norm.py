@@ -6,7 +6,7 @@ writes the gradients by x and by y. It also adds up, over its rows, the gradient
 sums of all programs. No program adds to what another one has written, so that equal inputs give equal bits.
 
 Which elements are dropped is an operand: one bit for each, packed from the same random bytes that the plain path reads
-(`DropoutRng.packed`). All arithmetic is in float32; each result is rounded once, where it is stored.
+(bits.py). All arithmetic is in float32; each result is rounded once, where it is stored.
 
 A row is cut into tiles of equal width, since the width of a tile is a power of two. XLA compiles the kernels for the
 device it has (triton_ir.py). Nothing else can contain such a call, and its shapes must be known while it is traced.
@@ -17,14 +17,21 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert.model import triton_ir
-from bert.model.custom_calls import TYPES
-from bert.model.dropout import kept_scale
-from bert.model.triton_ir import Kernel, Value
+from bert.core.config import ModelConfig, PrecisionConfig
+from bert.core.errors import UsageError
+from bert.hardware import graphs
+from bert.model import fused_ops, kernels
+from bert.model.dropout import DropoutRng, kept_scale
+from extensions.kernels import triton_ir
+from extensions.kernels.bits import packed
+from extensions.kernels.comparison import compared, compiled_in_16_bits
+from extensions.kernels.custom_calls import TYPES
+from extensions.kernels.triton_ir import Kernel, Value
 
 ROWS = 2  # of a tile
 COLUMNS, NARROWEST, PIECES = 1024, 32, 8  # of a tile, at most and at least, and tiles in a row, at most
 WARPS, STAGES = 8, 2
+CHECKED_ROWS = 2048  # that both ways of a layer norm compute: several tiles for each program of the gradient
 PROGRAMS = 256  # of the gradient, at least, if there are rows for them: two or three for a multiprocessor of an H100
 
 
@@ -39,9 +46,8 @@ class Problem(NamedTuple):
     epsilon: float
 
 
-def supports(shape: tf.TensorShape) -> bool:
-    """Return whether there are kernels for x [M, D] of this shape."""
-    rows, width = shape
+def supports(rows: int | None, width: int) -> bool:
+    """Return whether there are kernels for x [rows, width]."""
     if rows is None or rows == 0 or rows * width >= 2**31:
         return False
     piece = triton_ir.tile(width, COLUMNS)
@@ -52,23 +58,23 @@ def add_dropout_norm(*tensors: tf.Tensor, rate: float, epsilon: float) -> tf.Ten
     """Return the layer norm of x + dropout(y + bias), [M, D] in x's type.
 
     tensors: x [M, D], product y [M, D], bias, gamma and beta [D], and, if there is dropout, which elements it keeps, of
-    `DropoutRng.packed` with M * D bits. Running it raises an error of TensorFlow if XLA compiles for a device that is
+    `packed` with M * D bits. Running it raises an error of TensorFlow if XLA compiles for a device that is
     no NVIDIA GPU.
     """
     x, y, *_ = tensors
     rate = rate if len(tensors) > 5 else 0.0
     rows, width = x.shape
     problem = Problem(rows, width, TYPES[x.dtype], TYPES[y.dtype], rate, epsilon)
-    packed = tensors[5:]
+    bits = tensors[5:]
 
     @tf.custom_gradient
     def differentiable(
         x: tf.Tensor, y: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
     ) -> tuple[tf.Tensor, Callable[..., list[tf.Tensor]]]:
-        output, normalised, inverse = _forward(problem, x, y, bias, gamma, beta, *packed)
+        output, normalised, inverse = _forward(problem, x, y, bias, gamma, beta, *bits)
 
         def gradients(upstream: tf.Tensor) -> list[tf.Tensor]:
-            return _backward(problem, upstream, normalised, inverse, gamma, *packed)
+            return _backward(problem, upstream, normalised, inverse, gamma, *bits)
 
         return output, gradients
 
@@ -199,3 +205,35 @@ def backward(problem: Problem) -> Kernel:
         line = kernel.program(0) * 3 + number // pieces
         kernel.store(sums, some.columns[number % pieces] + line * problem.width, kernel.column_sums(total))
     return kernel
+
+
+def check(model: ModelConfig, precision: PrecisionConfig, tokens: int) -> None:
+    """Raise UsageError if a fused layer norm does not run here, or its results are wrong."""
+    del tokens
+    compiled_in_16_bits("fused_norm", precision)
+    width, rate = model.hidden_size, model.hidden_dropout_prob
+    if not supports(CHECKED_ROWS, width):
+        raise UsageError(
+            f"fused layer norm has no kernel for a width of {width}; it takes up to {PIECES} times a "
+            f"power of two from {NARROWEST} to {COLUMNS}; leave out --model.fused_norm"
+        )
+    x, y, upstream, bias, gamma, beta = (
+        tf.random.stateless_normal(shape, seed=(3, number))
+        for number, shape in enumerate([[CHECKED_ROWS, width]] * 3 + [[width]] * 3)
+    )
+    stream = precision.residual
+    given = [tf.cast(x, stream), tf.cast(y, precision.compute), bias, gamma, beta]
+
+    @graphs.function(jit_compile=True)
+    def normalise_and_differentiate(fused: bool) -> list[tf.Tensor]:
+        draw, compute = (packed, add_dropout_norm) if fused else (DropoutRng.bits, fused_ops.add_dropout_norm)
+        bits = draw(DropoutRng(tf.constant([5, 6], tf.int64)), tf.constant([CHECKED_ROWS, width]), rate)
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            output = compute(*given, *bits, rate=rate, epsilon=model.layer_norm_epsilon)
+        return [output, *tape.gradient(output, given, tf.cast(upstream, stream))]
+
+    compared(normalise_and_differentiate, "fused layer norm", "--model.fused_norm")
+
+
+KERNEL = kernels.Kernel(supports, add_dropout_norm, check, packed)

@@ -11,12 +11,14 @@ import tensorflow as tf
 
 from bert.core.config import ModelConfig
 from bert.core.errors import UsageError
-from bert.model import cost, fused_norm, triton_ir
+from bert.model import cost
 from bert.model.dropout import DropoutRng
 from bert.recipes import RECIPES
 from bert.training import preflight
-from tests.bert.model.test_flash import HALVES, SEED
-from tests.bert.model.triton_programs import executed, executed_with_other_bits
+from extensions.kernels import fused_norm, triton_ir
+from extensions.kernels.bits import packed
+from tests.extensions.kernels.test_flash import HALVES, SEED
+from tests.extensions.kernels.triton_programs import executed, executed_with_other_bits
 
 EPSILON = 0.01
 UNIT = {tf.float32: 1e-6, tf.bfloat16: 2**-8, tf.float16: 2**-11}
@@ -55,7 +57,7 @@ def test_the_kernels_compute_the_norm_with_the_masks_of_the_plain_path(
 ) -> None:
     monkeypatch.setattr(triton_ir, "call", executed)
     monkeypatch.setattr(fused_norm, "PROGRAMS", programs)
-    assert fused_norm.supports(tf.TensorShape([rows, width]))
+    assert fused_norm.supports(rows, width)
     numbers = np.random.default_rng(6)
     x, rise = (tf.cast(numbers.normal(mean, 2, (rows, width)), stream) for mean in (5, 0.5))
     y = tf.cast(numbers.normal(0, 3, (rows, width)), narrow)
@@ -66,7 +68,7 @@ def test_the_kernels_compute_the_norm_with_the_masks_of_the_plain_path(
     given = [x, y, *vectors]
     with tf.GradientTape() as tape:
         tape.watch(given)
-        bits = DropoutRng(SEED).packed(shape, rate)
+        bits = packed(DropoutRng(SEED), shape, rate)
         output = fused_norm.add_dropout_norm(*given, *bits, rate=rate, epsilon=EPSILON)
     found = [output, *tape.gradient(output, given, rise)]
     wide = [one.numpy().astype(np.float64) for one in (*given, rise)]
@@ -103,13 +105,13 @@ def test_the_compiler_gets_the_kernels() -> None:
 def test_where_it_cannot_be_had_a_run_says_so() -> None:
     config = ModelConfig(fused_norm=True)
     with pytest.raises(UsageError, match=r"fused layer norm does not run here \(.*\); leave out --model.fused_norm"):
-        preflight.fused_norm(config, HALVES)
+        preflight.kernels(config, HALVES, 128)
     refused = [(25, 64), (None, 64), (24, 780), (24, 9 * 1024)]
-    assert not any(fused_norm.supports(tf.TensorShape(shape)) for shape in refused)
+    assert not any(fused_norm.supports(*shape) for shape in refused)
     with pytest.raises(UsageError, match="no kernel for a width of 780"):
-        preflight.fused_norm(dataclasses.replace(config, hidden_size=780), HALVES)
+        preflight.kernels(dataclasses.replace(config, hidden_size=780), HALVES, 128)
     with pytest.raises(UsageError, match=r"fused_norm needs --precision\.xla true"):
-        preflight.fused_norm(config, dataclasses.replace(HALVES, xla=False))
+        preflight.kernels(config, dataclasses.replace(HALVES, xla=False), 128)
     with pytest.raises(UsageError, match=r"fused_norm needs model\.norm_placement post"):
         dataclasses.replace(config, norm_placement="pre")
 
@@ -117,14 +119,14 @@ def test_where_it_cannot_be_had_a_run_says_so() -> None:
 @pytest.mark.slow
 def test_a_device_that_drops_other_elements_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ModelConfig(fused_norm=True, hidden_size=64, num_attention_heads=2)
-    monkeypatch.setattr(preflight.graphs, "function", lambda **_: lambda function: function)
-    monkeypatch.setattr(preflight, "NORM_ROWS", 16)
+    monkeypatch.setattr(fused_norm.graphs, "function", lambda **_: lambda function: function)
+    monkeypatch.setattr(fused_norm, "CHECKED_ROWS", 16)
     monkeypatch.setattr(triton_ir, "call", executed)
-    preflight.fused_norm(config, HALVES)
+    preflight.kernels(config, HALVES, 128)
 
     monkeypatch.setattr(triton_ir, "call", executed_with_other_bits)
     with pytest.raises(UsageError, match="gives other results than the plain one"):
-        preflight.fused_norm(config, HALVES)
+        preflight.kernels(config, HALVES, 128)
 
 
 def test_the_plan_counts_a_bit_for_each_element() -> None:

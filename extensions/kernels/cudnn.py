@@ -22,8 +22,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert.model import custom_calls
-from bert.model.custom_calls import layout, listed, row_major, tensor_type
+from extensions.kernels import custom_calls
+from extensions.kernels.custom_calls import layout, listed, row_major, tensor_type
 
 FORWARD, BACKWARD = "__cudnn$fmhaScaleBiasSoftmax", "__cudnn$fmhaScaleBiasSoftmaxBackward"
 ELEMENTS = {tf.bfloat16: "BF16", tf.float16: "F16"}

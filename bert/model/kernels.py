@@ -1,0 +1,47 @@
+"""Kernels for GPUs that a model may ask for, each of which computes what several operations of a layer do otherwise.
+
+A row is imported where a layer is made that has it, and for its check before the first update.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from bert.core.config import ModelConfig, PrecisionConfig
+from bert.core.rows import Rows
+from bert.model.dropout import DropoutRng
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What the trunk calls in place of its own operations, where it takes their shapes."""
+
+    supports: Callable[..., bool]
+    """whether it takes these sizes; None is one that is not known while a graph is traced"""
+    compute: Callable[..., tf.Tensor]
+    """has the arguments and the result of what it replaces, but the bits below"""
+    check: Callable[[ModelConfig, PrecisionConfig, int], None]
+    """raises UsageError if it does not run here, or gives other results; for a run's sequences of so many tokens"""
+    bits: Callable[..., tuple[tf.Tensor, ...]] = DropoutRng.bits
+    """draws the bits for dropout that `compute` takes, of as many places of the same arguments as `DropoutRng.bits`"""
+
+
+KERNELS: Rows[Kernel] = Rows(
+    {
+        "fused_attention": "extensions.kernels.attention:KERNEL",
+        "fused_norm": "extensions.kernels.fused_norm:KERNEL",
+        "fused_gelu": "extensions.kernels.fused_gelu:KERNEL",
+    }
+)
+"""by the setting of `model` that asks for one
+
+fused_attention: `attention.attend`; sizes: tokens, the width of a head, and the rate of dropout.
+fused_norm: `fused_ops.add_dropout_norm`; sizes: rows and columns.
+fused_gelu: a whole feed-forward layer (x [R, D], W1, b1, W2, dtype); sizes: R, D and F.
+"""
+
+
+def asked(model: ModelConfig, name: str) -> Kernel | None:
+    """Return the row of that name if the model asks for it."""
+    return KERNELS[name] if getattr(model, name) else None

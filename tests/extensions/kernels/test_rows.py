@@ -1,0 +1,37 @@
+"""The rows of the table of kernels are there, and only a model that asks for one has it."""
+
+import dataclasses
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from bert.core.config import ModelConfig
+from bert.model.kernels import KERNELS, Kernel, asked
+from tests.conftest import ROOT
+
+PLAIN = """
+import sys
+from bert.core.config import ModelConfig, PrecisionConfig
+from bert.model.encoder import Encoder
+from bert.training import preflight
+config = ModelConfig(vocab_size=9, hidden_size=8, num_attention_heads=2, num_hidden_layers=1, intermediate_size=8)
+Encoder(config, 1)
+preflight.kernels(config, PrecisionConfig(), 16)
+print(*(name for name in sys.modules if name.startswith("extensions")))
+"""
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_row_is_a_kernel_that_a_setting_of_the_model_asks_for(name: str) -> None:
+    assert isinstance(KERNELS[name], Kernel)
+    assert asked(ModelConfig(), name) is None
+    setting: dict[str, Any] = {name: True}
+    assert asked(dataclasses.replace(ModelConfig(), **setting), name) is KERNELS[name]
+
+
+@pytest.mark.slow
+def test_a_model_without_kernels_imports_none() -> None:
+    done = subprocess.run([sys.executable, "-c", PLAIN], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not done.stdout.strip()
