@@ -3,14 +3,13 @@
 import itertools
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 import tensorflow as tf
 
-from bert import pseudo_likelihood
 from bert.core import checked_json, files, rows
 from bert.core.config import BatchConfig, DataConfig, ObjectiveConfig, RunConfig
 from bert.core.errors import InputError, IntegrityError, UsageError
@@ -28,6 +27,8 @@ from bert.training.evaluation import Evaluation
 from bert.training.task import Execution, Task
 
 Source = Dataset | DynamicMasking
+LogProbabilities = Callable[[MaskedWords, Sequence[np.ndarray], Literal["masked"]], Iterator[tuple[int, np.ndarray]]]
+LOG_PROBABILITIES = "extensions.minimal_pairs.pseudo_likelihood:log_probabilities"  # of the tokens of texts
 CHUNK = 256  # texts that are read and encoded at once
 
 
@@ -156,12 +157,13 @@ def _masking(run: Path) -> tuple[int, tuple[float, ...]]:
 def of_texts(run: Run, path: Path, batch_size: int, compute: Compute) -> dict[str, Any]:
     """Return the pseudo-perplexity of the lines of a file; empty lines do not count."""
     model = MaskedWords(run, compute, batch_size)
+    log_probabilities: LogProbabilities = rows.load(LOG_PROBABILITIES)
     texts = tokens = words = 0
     total = 0.0
     with files.open_text(path) as stream, Progress("evaluate", "texts", _count(path)) as progress:
         rest = _texts(stream, path)
         while chunk := list(itertools.islice(rest, CHUNK)):
-            for _, scores in pseudo_likelihood.log_probabilities(model, _windows(model, chunk), "masked"):
+            for _, scores in log_probabilities(model, _windows(model, chunk), "masked"):
                 total, tokens = total + float(scores.sum()), tokens + len(scores)
                 progress.add(1)
             texts, words = texts + len(chunk), words + sum(len(line.split()) for line in chunk)

@@ -10,9 +10,8 @@ from bert import evaluate, masked_evaluation, pretrain, pretraining
 from bert.core import cli
 from bert.core.errors import InputError, UsageError
 from bert.hardware import devices
-from bert.minimal_pairs import __main__ as minimal_pairs
-from bert.minimal_pairs import reading
 from bert.text import dynamic_masking
+from extensions.minimal_pairs import minimal_pairs, reading
 from tasks import datasets
 from tasks.recipes import RECIPES
 

@@ -7,12 +7,12 @@ import pytest
 
 from bert.convert import __main__ as convert
 from bert.core.config import ModelConfig
-from bert.minimal_pairs import scoring
-from bert.minimal_pairs.reading import Pair
 from bert.model.encoder import variables
 from bert.pretraining import PretrainingModel
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
+from extensions.minimal_pairs import scoring
+from extensions.minimal_pairs.reading import Pair
 from tests.parity.test_transformers import oracle
 
 pytestmark = pytest.mark.parity

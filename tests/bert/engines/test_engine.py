@@ -13,8 +13,8 @@ from bert.core.errors import UsageError
 from bert.engines import engine
 from bert.hardware import devices
 from bert.hardware.choices import Compute, Engine
-from bert.minimal_pairs import __main__ as minimal_pairs
 from bert.model.encoder import Encoder
+from extensions.minimal_pairs import minimal_pairs
 from serve.models import Models
 from tests.bert.causal.runs import write_run
 from tests.bert.export.served import CONFIG

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import api, encode, fill_mask, hidden_states, pseudo_likelihood, search
+from bert import api, encode, fill_mask, hidden_states, search
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.embedding import Pool
@@ -23,11 +23,11 @@ from bert.export import __main__ as export
 from bert.hardware.choices import Compute
 from bert.hardware.choices import Engine as EngineName
 from bert.masked_words import MaskedWords
-from bert.minimal_pairs import __main__ as minimal_pairs
 from bert.model.encoder import Encoder, variables
 from bert.model.heads import TaskModel
 from bert.runs import Run
 from bert.training import checkpoint
+from extensions.minimal_pairs import minimal_pairs, pseudo_likelihood
 from serve.models import Models
 from squad import model as squad_model
 from squad import predict as squad_predict

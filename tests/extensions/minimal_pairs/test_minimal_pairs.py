@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert import pseudo_likelihood
 from bert.causal import trained
 from bert.core.errors import InputError, UsageError
 from bert.masked_words import MaskedWords
-from bert.minimal_pairs import __main__ as command
-from bert.minimal_pairs import reading, scoring
-from bert.minimal_pairs.accuracy import Accuracy
-from bert.minimal_pairs.reading import Pair
 from bert.runs import Run
+from extensions.minimal_pairs import minimal_pairs as command
+from extensions.minimal_pairs import pseudo_likelihood, reading, scoring
+from extensions.minimal_pairs.accuracy import Accuracy
+from extensions.minimal_pairs.reading import Pair
 from tests.bert.causal.runs import write_run
 from tests.bert.test_evaluate import log_probabilities, tokens_of
 from tests.bert.test_evaluate import write_run as write_masked_run

@@ -22,12 +22,12 @@ from bert.core.charts import COLOURS
 from bert.core.config import CountOrNone
 from bert.core.ranges import BatchSize
 from bert.hardware.choices import Compute, Engine, Kind
-from bert.minimal_pairs import accuracy, reading
-from bert.minimal_pairs.accuracy import Accuracy
-from bert.minimal_pairs.reading import Method
+from extensions.minimal_pairs import accuracy, reading
+from extensions.minimal_pairs.accuracy import Accuracy
+from extensions.minimal_pairs.reading import Method
 
 if TYPE_CHECKING:
-    from bert.minimal_pairs import scoring
+    from extensions.minimal_pairs import scoring
 
 GROUPS = {"paradigm": "paradigms", "phenomenon": "phenomena", "field": "fields"}  # of a pair, and all of them
 LINE = 0.22  # inches of a row in the picture
@@ -105,7 +105,7 @@ def main(argv: list[str]) -> None:
     """Run the command."""
     options = cli.parse(Options, argv, prog="python -m bert.minimal_pairs", description=__doc__)
     from bert.hardware import devices
-    from bert.minimal_pairs import scoring
+    from extensions.minimal_pairs import scoring
 
     devices.choose(options.device)
     pairs = reading.read(options.data)
@@ -139,7 +139,3 @@ def _fields(
             for plural, section in by_group.items()
         },
     }
-
-
-if __name__ == "__main__":
-    cli.main(main)

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert import pseudo_likelihood
 from bert.causal import trained
 from bert.causal.scoring import Passage, Scorer
 from bert.core.errors import InputError, UsageError
@@ -15,9 +14,10 @@ from bert.core.progress import Progress
 from bert.engines import engine as engines
 from bert.hardware.choices import Compute, Engine
 from bert.masked_words import MaskedWords
-from bert.minimal_pairs.reading import Method, Pair
 from bert.runs import Run
 from bert.text.batches import LENGTH_MULTIPLE
+from extensions.minimal_pairs import pseudo_likelihood
+from extensions.minimal_pairs.reading import Method, Pair
 
 
 class Scores(NamedTuple):
@@ -35,7 +35,7 @@ def score(
 ) -> Scores:
     """Score both sentences of each pair by the run at `path`.
 
-    `masked` and `word_l2r` are sums of the log probabilities of `bert.pseudo_likelihood`, `unmasked` is their mean.
+    `masked` and `word_l2r` are sums of the log probabilities of `pseudo_likelihood`, `unmasked` is their mean.
     `causal` is the sum of log p of each token after those before it, the first one after <|endoftext|>. Raise
     UsageError if the run cannot score by `method`, or `engine` cannot compute it, InputError for a sentence that has no
     tokens or too many.
