@@ -66,6 +66,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 MODULES: dict[str, str] = {module.removeprefix("bert."): module for group in GROUPS.values() for module in group}
 """the module of each command, by the command's name"""
 EXTENSIONS: dict[str, str] = {
+    "bert.search": "extensions.search.search",
     "data.adopt": "extensions.data_more.adopt",
     "data.pubmed": "extensions.pubmed.pubmed",
     "data.words": "extensions.data_more.words",
