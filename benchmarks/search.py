@@ -26,11 +26,11 @@ from typing import Annotated, Any
 import numpy as np
 
 import bert
-from bert import search
 from bert.core import cli, files, ranges
 from bert.core.ranges import Range
 from bert.retrieval import nearest
-from bert.retrieval.index import Hit, Index
+from extensions.search import search
+from extensions.search.index import Hit, Index
 from squad import examples, metric
 from squad.examples import Example
 

@@ -23,7 +23,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, get_args, overload
+from typing import Any, Protocol, TypedDict, Unpack, get_args, overload
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from bert import fill_mask, generate, hidden_states, recipes
 from bert.causal import trained
 from bert.core import cli, effects, library_log, object_urls, rows
 from bert.core.errors import UsageError
-from bert.embedding import QUERY, Pool
+from bert.embedding import Pool
 from bert.engines import engine as engines
 from bert.engines.engine import Computes
 from bert.hardware import devices
@@ -39,7 +39,6 @@ from bert.hardware.choices import Compute, Engine, Kind
 from bert.hardware.devices import Device
 from bert.heads import KINDS, MASKED_LM
 from bert.masked_words import MaskedWords
-from bert.retrieval.index import Hit, Index
 from bert.runs import Run
 
 DEFAULTS = generate.Options  # of `Model.generate`
@@ -137,6 +136,30 @@ class Continuation:
     tokens: list[int]
     end: str
     """why there is no more of it: end (the model ended it), max_tokens, or positions (the model has no more)"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hit:
+    """A passage that was found."""
+
+    score: float
+    """cosine, scalar product, or distance with a minus, of its vector and that of the query"""
+    id: str
+    """that of its text"""
+    title: str
+    start: int
+    """its first character in the text"""
+    end: int
+    """the character behind its last one"""
+    text: str
+    """the passage"""
+
+
+class Searched(Protocol):
+    """An index that is open: `Index` of extensions/search/index.py."""
+
+    def search(self, features: np.ndarray, top: int) -> list[list[Hit]]:
+        """Return the best passages for the features of each query [q, D], best first."""
 
 
 class Sampling(TypedDict, total=False):
@@ -282,10 +305,10 @@ class Model:
         return np.stack(found) if found else np.zeros((0, self._reader(pool, layer, length).width), np.float32)
 
     @overload
-    def search(self, index: str | Path | Index, query: str, top: int = 10) -> list[Hit]: ...
+    def search(self, index: str | Path | Searched, query: str, top: int = 10) -> list[Hit]: ...
     @overload
-    def search(self, index: str | Path | Index, query: Texts, top: int = 10) -> list[list[Hit]]: ...
-    def search(self, index: str | Path | Index, query: str | Texts, top: int = 10) -> list[Hit] | list[list[Hit]]:
+    def search(self, index: str | Path | Searched, query: Texts, top: int = 10) -> list[list[Hit]]: ...
+    def search(self, index: str | Path | Searched, query: str | Texts, top: int = 10) -> list[Hit] | list[list[Hit]]:
         """Return the passages of an index that are nearest to a query, best first; or to each of many queries.
 
         index: the folder, whose files are checked at each call; or an `Index.open` of it, which is checked once. Raise
@@ -294,9 +317,7 @@ class Model:
         if top < 1:
             raise UsageError(f"top is {top}; give 1 at least")
         alone, queries = _many("query", query)
-        opened = index if isinstance(index, Index) else Index.open(Path(index))
-        opened.check(self.run)
-        hits = opened.search(self.embed(queries, pool=opened.made.pool, prompt=QUERY), top)
+        hits = SEARCH["search"](self, index, queries, top)
         return hits[0] if alone else hits
 
     @overload
@@ -391,6 +412,12 @@ class Causal(Model):
         generator = generate.generator_for(self.model, how)
         for line in generate.texts(self.model, generator, how, self.device):
             yield Continuation(text=line["text"], tokens=line["tokens"], end=line["end"])
+
+
+SEARCH: rows.Rows[Callable[[Model, str | Path | Searched, list[str], int], list[list[Hit]]]] = rows.Rows(
+    {"search": "extensions.search.index:search"}
+)
+"""what `Model.search` does"""
 
 
 def load(

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from bert.core import checked_json
 from bert.core.errors import InputError, UsageError
 
@@ -84,3 +86,9 @@ def of(settings: Mapping[str, Any], path: Path) -> Embedding | None:
     if embedding.pool not in POOLS or wrong_sizes or embedding.default_prompt not in {None, *embedding.prompts}:
         raise InputError(f"{path}: {KEY} is {settings[KEY]!r}; give a run of this program")
     return embedding
+
+
+def unit_length(x: np.ndarray) -> np.ndarray:
+    """Return vectors [..., D] divided by their Euclidean length."""
+    scaled: np.ndarray = x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), SHORTEST)
+    return scaled

@@ -24,7 +24,7 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Respon
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve import description, searching
+from serve import description, heads
 from serve.batching import Expired, Job, Queue, QueueFull, Worker
 from serve.heads import Head, Prepared
 from serve.items import RequestError, take
@@ -416,7 +416,7 @@ def application(
 
     pages = {"/v1/models": models, "/healthz": healthy, "/readyz": ready, "/metrics": metrics}
     pages |= {"/openapi.json": openapi, "/docs": docs} | {path: file(name) for path, name in FILES.items()}
-    routes = [asked(head.route) for head in searching.routes()]
+    routes = [asked(head.route) for head in heads.routes()]
     routes += [Route(path, handle) for path, handle in pages.items()]
     middleware = [Middleware(functools.partial(_Observed, service, frozenset(route.path for route in routes)))]
     middleware += [Middleware(_Strict), Middleware(functools.partial(_Named, frozenset(map(str.lower, hosts))))]

@@ -8,8 +8,7 @@ import typing
 from typing import Any, Literal
 
 from bert.core import cli
-from serve.heads import Head
-from serve.searching import routes
+from serve.heads import Head, routes
 
 ERRORS = {
     "400": "The request cannot be answered as it is; the reason says what to send",

@@ -15,13 +15,13 @@ import tensorflow as tf
 
 from bert import embedding, fill_mask, heads
 from bert.core.errors import InputError, IntegrityError, UsageError
+from bert.core.rows import Rows
 from bert.embedding import POOLS
 from bert.engines.engine import Computes
 from bert.hardware.choices import Compute, Engine
 from bert.heads import ANSWER_SPAN, CHOICE, CLASSIFIER, MASKED_LM, MULTILABEL, TAGS
 from bert.masked_words import MaskedWords
 from bert.model.heads import pooled
-from bert.retrieval import nearest
 from bert.runs import Run
 from bert.text.batches import Batches, padded
 from bert.text.windows import cut
@@ -95,6 +95,10 @@ class Head(abc.ABC):
     @abc.abstractmethod
     def example(self) -> Any:
         """Return an item, to compute before the first client comes."""
+
+
+Reads = Callable[[], Head | None]
+"""returns the head that answers questions now, None if there is none"""
 
 
 class Answering(Head):
@@ -388,7 +392,7 @@ class Embedding(Head):
             made = self.made if item.pool == "auto" else embedding.Embedding(pool=item.pool)
             features = results[0][POOLS.index(made.pool if made else "mean")]
             if made and made.normalize:
-                features = nearest.unit_length(features)
+                features = embedding.unit_length(features)
             if made:
                 features = features[: made.dimensions]
             return {"features": features.tolist(), "tokens": len(row), "truncated": len(first) < len(ids)}
@@ -421,6 +425,13 @@ HEADS: list[type[Head]] = [
     Filling,
     Embedding,
 ]  # as /docs lists them
+OTHERS: Rows[type[Head]] = Rows({"search": "extensions.search.serving:Searching"})
+"""kinds of requests that no run directory answers by itself, as /docs lists them behind `HEADS`"""
+
+
+def routes() -> list[type[Head]]:
+    """Return all kinds of requests, as /docs lists them."""
+    return [*HEADS, *OTHERS.values()]
 
 
 def of_run(run: Run, compute: Compute, batch: int, engine: Engine = "tensorflow") -> list[Head]:

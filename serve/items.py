@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 from bert.core import checked_json
 
 T = TypeVar("T")
-MOST_ANSWERS, MOST_WORDS, MOST_PASSAGES = 20, 100, 100
+MOST_ANSWERS, MOST_WORDS = 20, 100
 
 
 class RequestError(ValueError):
@@ -26,8 +26,8 @@ class Question:
     """number of candidates to return, 1 to 20"""
 
     def __post_init__(self) -> None:
-        _within("n_best", self.n_best, MOST_ANSWERS)
-        _has_text("question", self.question)
+        within("n_best", self.n_best, MOST_ANSWERS)
+        has_text("question", self.question)
         if not self.context:
             raise ValueError("context is empty; send the text that has the answer")
 
@@ -76,7 +76,7 @@ class Masked:
     """number of words to return for each mask, 1 to 100"""
 
     def __post_init__(self) -> None:
-        _within("top", self.top, MOST_WORDS)
+        within("top", self.top, MOST_WORDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,26 +88,6 @@ class Passage:
     pool: Literal["auto", "mean", "cls", "max"] = "auto"
     """mean: the average over all tokens; cls: the state of the first one; max: the largest values; auto: as the model
     was trained, with its normalisation, or mean"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Search:
-    """A query to an index, or to documents that are sent with it."""
-
-    query: str
-    """a question, or a few words"""
-    top: int = 5
-    """number of passages to return, 1 to 100"""
-    answer: bool = False
-    """whether the query is answered from these passages, by a model of questions"""
-    documents: list[str] | None = None
-    """texts to search, instead of the index; they are indexed for this request only"""
-
-    def __post_init__(self) -> None:
-        _within("top", self.top, MOST_PASSAGES)
-        _has_text("query", self.query)
-        if self.documents == []:
-            raise ValueError("documents is empty; send texts, or leave it out to search the index")
 
 
 def take(kind: type[T], fields: Any) -> T:
@@ -124,11 +104,13 @@ def take(kind: type[T], fields: Any) -> T:
         raise RequestError(f"{error}; see /docs for what to send") from error
 
 
-def _within(name: str, value: int, most: int) -> None:
+def within(name: str, value: int, most: int) -> None:
+    """Raise ValueError unless a number is from 1 to `most`."""
     if not 1 <= value <= most:
         raise ValueError(f"{name} is {value}; send 1 to {most}")
 
 
-def _has_text(name: str, text: str) -> None:
+def has_text(name: str, text: str) -> None:
+    """Raise ValueError for a text without a word."""
     if not text.strip():
         raise ValueError(f"{name} is empty")

@@ -11,15 +11,19 @@ from typing import Any
 from bert.bases import Base, Bases, shared_part
 from bert.core import manifest, object_urls
 from bert.core.errors import IntegrityError, UsageError
+from bert.core.rows import Rows
 from bert.engines import engine as engines
 from bert.hardware.choices import Compute, Engine
 from bert.runs import Run
 from bert.text import vocabulary
 from bert.training import selection
-from serve import searching
-from serve.heads import Answering, Head, of_run
+from serve.heads import Answering, Head, Reads, of_run
 
 ANSWER = Answering.route
+SEARCH: Rows[Callable[[Path | None, Path | None, Compute, int, Engine, Reads], Head]] = Rows(
+    {"load": "extensions.search.serving:load"}
+)
+"""loads what is searched: an index, the model that made it, and how it computes, as `Models` has them"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +112,7 @@ class Models:
         engine: Engine = "tensorflow",
         search: Search | None = None,
     ) -> None:
-        """Load all models, which are given by name. Raise as `load` and `searching.load` do.
+        """Load all models, which are given by name. Raise as `load` and the row of `SEARCH` do.
 
         search: what is searched, under the name of its folder, or another one if a model has that.
         """
@@ -162,7 +166,7 @@ class Models:
         return engine
 
     def _load_search(self, search: Search, name: str) -> Served:
-        one = searching.load(search.index, search.encoder, self.compute, self.batch, self.engine, self._reads)
+        one = SEARCH["load"](search.index, search.encoder, self.compute, self.batch, self.engine, self._reads)
         return _served(name, search.folder, one.run, self.compute, [one])
 
     def _reads(self) -> Head | None:

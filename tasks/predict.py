@@ -109,7 +109,7 @@ def predictions(
 
 def with_told_ids(lines: Iterable[dict[str, Any]], path: Path) -> Iterator[dict[str, Any]]:
     """Yield the predictions for a file; at the end print a line if several have one id."""
-    from bert.retrieval.contents import Distinct
+    from bert.text.contents import Distinct
 
     ids = Distinct()
     for count, line in enumerate(lines, 1):

@@ -24,7 +24,7 @@ from typing import Protocol
 import numpy as np
 
 from bert.core.errors import InputError
-from bert.embedding import DOCUMENT, QUERY, Similarity
+from bert.embedding import DOCUMENT, QUERY, Similarity, unit_length
 from bert.retrieval import nearest, passages
 from tasks import metrics, tables
 
@@ -88,7 +88,7 @@ class Retrieval:
         """Return the scores of the embeddings that `encode` gives, compared by `score`."""
 
         def made(texts: Sequence[str], prompt: str) -> np.ndarray:
-            return nearest.unit_length(encode(texts, prompt)) if score == "cosine" else encode(texts, prompt)
+            return unit_length(encode(texts, prompt)) if score == "cosine" else encode(texts, prompt)
 
         documents = (text for _, text in _texts(self.folder / CORPUS))
         blocks = iter(lambda: list(itertools.islice(documents, BLOCK)), [])

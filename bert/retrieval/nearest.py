@@ -7,17 +7,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from bert.embedding import SHORTEST, Similarity
+from bert.embedding import Similarity, unit_length
 
 ROWS = 1 << 16  # vectors of a block: their scores, and if they are float16 a copy in float32, are held in memory
 QUERIES = 64  # whose scores are computed together
 AT_ONCE = 1 << 12  # vectors whose differences from a query are held in memory
-
-
-def unit_length(x: np.ndarray) -> np.ndarray:
-    """Return vectors [..., D] divided by their Euclidean length."""
-    scaled: np.ndarray = x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), SHORTEST)
-    return scaled
 
 
 def pairwise(first: np.ndarray, second: np.ndarray, score: Similarity) -> np.ndarray:

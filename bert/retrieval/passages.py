@@ -22,7 +22,7 @@ import numpy as np
 
 from bert.core import files
 from bert.core.errors import InputError, UsageError
-from bert.retrieval.contents import Distinct
+from bert.text.contents import Distinct
 from bert.text.tokenization import Tokenizer
 from bert.text.windows import cut
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import bert
-from bert import encode, search
+from bert import encode
 from bert.convert import __main__ as convert
 from bert.model.denoising import DenoisingModel
 from bert.model.dropout import DropoutRng
@@ -18,6 +18,7 @@ from bert.model.encoder import Mode, variables
 from bert.runs import Run
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
+from extensions.search import search
 from tasks import retrieval
 from tasks.examples import Skipped
 from tasks.similarity import ScoredPairs

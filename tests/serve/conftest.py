@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bert import hidden_states, search
+from bert import hidden_states
+from extensions.search import search
 from serve.models import Models, Search
 from tests.serve import runs
 

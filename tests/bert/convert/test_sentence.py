@@ -9,12 +9,13 @@ import pytest
 import tensorflow as tf
 
 import bert
-from bert import encode, search
+from bert import encode
 from bert.convert import __main__ as convert
 from bert.convert import sentence
 from bert.core.errors import InputError, UsageError
 from bert.embedding import Embedding
 from bert.export import __main__ as export
+from extensions.search import search
 from tasks import evaluate
 from tests.bert.convert.folders import SMALL, their_folder
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import api, encode, fill_mask, hidden_states, search
+from bert import api, encode, fill_mask, hidden_states
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.embedding import Pool
@@ -28,6 +28,7 @@ from bert.model.heads import TaskModel
 from bert.runs import Run
 from bert.training import checkpoint
 from extensions.minimal_pairs import minimal_pairs, pseudo_likelihood
+from extensions.search import search
 from serve.models import Models
 from squad import model as squad_model
 from squad import predict as squad_predict

@@ -23,9 +23,9 @@ from bert.core.manifest import Manifest
 from bert.embedding import DOCUMENT
 from bert.hidden_states import Reader
 from bert.retrieval import passages
-from bert.retrieval.contents import as_array, first_rows, hashed
-from bert.retrieval.index import KEYS, OFFSETS, PASSAGES, STAGE, VECTORS, Index, Vectors
 from bert.retrieval.passages import Cutter, Document, Passage
+from bert.text.contents import as_array, first_rows, hashed
+from extensions.search.index import KEYS, OFFSETS, PASSAGES, STAGE, VECTORS, Index, Vectors
 
 BLOCK = 1 << 14  # vectors that are copied at once
 

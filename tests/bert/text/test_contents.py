@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bert.core.errors import InputError
-from bert.retrieval import contents, passages
+from bert.retrieval import passages
+from bert.text import contents
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 997])

@@ -11,14 +11,15 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
+from bert.api import Hit, Model, Searched
 from bert.core import checked_json, manifest
 from bert.core.errors import InputError, IntegrityError
 from bert.core.manifest import Manifest
-from bert.embedding import Pool, Similarity
+from bert.embedding import QUERY, Pool, Similarity, unit_length
 from bert.retrieval import nearest
 from bert.retrieval.passages import Passage
 from bert.runs import Run
@@ -45,7 +46,7 @@ class Vectors:
 
     def made(self, features: np.ndarray) -> np.ndarray:
         """Return features [..., D] as they are compared: for the cosine, scaled to length 1."""
-        return nearest.unit_length(features) if self.score == "cosine" else features
+        return unit_length(features) if self.score == "cosine" else features
 
     def difference(self, other: "Vectors") -> str:
         """Return the names of what differs."""
@@ -56,23 +57,6 @@ class Vectors:
 class _Extra:
     run: str
     """path of the model, from the folder of the index"""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Hit:
-    """A passage that was found."""
-
-    score: float
-    """cosine, scalar product, or distance with a minus, of its vector and that of the query"""
-    id: str
-    """that of its text"""
-    title: str
-    start: int
-    """its first character in the text"""
-    end: int
-    """the character behind its last one"""
-    text: str
-    """the passage"""
 
 
 class Index:
@@ -131,6 +115,13 @@ class Index:
             [hit(self.passage(row), score) for row, score in zip(*pair, strict=True)]
             for pair in zip(rows.tolist(), scores.tolist(), strict=True)
         ]
+
+
+def search(model: Model, index: Searched | Path | str, queries: list[str], top: int) -> list[list[Hit]]:
+    """Do what `Model.search` does, for many queries."""
+    opened = index if isinstance(index, Index) else Index.open(cast(Path | str, index))
+    opened.check(model.run)
+    return opened.search(model.embed(queries, pool=opened.made.pool, prompt=QUERY), top)
 
 
 def hit(passage: Passage, score: float) -> Hit:

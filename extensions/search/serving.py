@@ -5,7 +5,8 @@ an answer is wanted, the passages that are found become rows of the model that a
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,33 @@ from bert.embedding import DOCUMENT, QUERY, Pool
 from bert.engines.engine import Computes
 from bert.hardware.choices import Compute, Engine
 from bert.retrieval import nearest, passages
-from bert.retrieval.index import Hit, Index, Vectors, hit
 from bert.retrieval.passages import Cutter, Passage
 from bert.runs import Run
-from serve.heads import HEADS, Head, Prepared
-from serve.items import Question, RequestError, Search
+from extensions.search.index import Hit, Index, Vectors, hit
+from serve.heads import Head, Prepared, Reads
+from serve.items import Question, RequestError, has_text, within
 
-Reads = Callable[[], Head | None]
+MOST_PASSAGES = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """A query to an index, or to documents that are sent with it."""
+
+    query: str
+    """a question, or a few words"""
+    top: int = 5
+    """number of passages to return, 1 to 100"""
+    answer: bool = False
+    """whether the query is answered from these passages, by a model of questions"""
+    documents: list[str] | None = None
+    """texts to search, instead of the index; they are indexed for this request only"""
+
+    def __post_init__(self) -> None:
+        within("top", self.top, MOST_PASSAGES)
+        has_text("query", self.query)
+        if self.documents == []:
+            raise ValueError("documents is empty; send texts, or leave it out to search the index")
 
 
 class Searching(Head):
@@ -131,8 +152,3 @@ def load(
     if opened is not None:
         opened.check(run)
     return Searching(run, network, batch, reads, opened)
-
-
-def routes() -> list[type[Head]]:
-    """Return all kinds of requests, as /docs lists them."""
-    return [*HEADS, Searching]

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import bert
-from bert import hidden_states, resumable, search
+from bert import hidden_states, resumable
 from bert.core.errors import InputError, IntegrityError, UsageError
-from bert.retrieval.index import Index
+from extensions.search import search
+from extensions.search.index import Index
 from tests.serve import runs
 
 TEXTS = [f"caf{'e' * (number % 5)} river {number} " * (1 + number % 4) for number in range(23)]

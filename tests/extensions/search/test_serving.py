@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("starlette", reason="the service needs it")
 
 import bert
-from bert import search
 from bert.core.errors import InputError
+from extensions.search import search
 from serve.models import Models, Search
 from tests.serve import runs
 from tests.serve.conftest import TEXTS

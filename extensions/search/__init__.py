@@ -1,0 +1,1 @@
+"""Search by meaning: texts as passages, their vectors in an index, and the nearest ones to a question."""
