@@ -10,13 +10,13 @@ from typing import IO, Any, Literal
 import numpy as np
 import tensorflow as tf
 
-from bert.core import checked_json, files, rows
-from bert.core.config import BatchConfig, DataConfig, ObjectiveConfig, RunConfig
+from bert.core import files, rows
+from bert.core.config import BatchConfig, DataConfig, RunConfig
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.progress import Progress
 from bert.heads import GENERATOR, REPLACED_TOKEN
 from bert.masked_words import MaskedWords, check_head
-from bert.pretraining import REPLACED_TOKENS, Pretraining, pairs_of
+from bert.pretraining import Pretraining, pairs_of
 from bert.runs import Compute, Run
 from bert.text import dynamic_masking, rules, sampler, tokenizer_kind, vocabulary
 from bert.text.dynamic_masking import DynamicMasking
@@ -29,6 +29,7 @@ from bert.training.task import Execution, Task
 Source = Dataset | DynamicMasking
 LogProbabilities = Callable[[MaskedWords, Sequence[np.ndarray], Literal["masked"]], Iterator[tuple[int, np.ndarray]]]
 LOG_PROBABILITIES = "extensions.minimal_pairs.pseudo_likelihood:log_probabilities"  # of the tokens of texts
+REPLACED_TOKENS = "extensions.replaced_tokens.task:trained"  # the task of a run that detects them
 CHUNK = 256  # texts that are read and encoded at once
 
 
@@ -56,7 +57,7 @@ def of_samples(
     data = dynamic_masking.source(folder, split, seed, mask_shares=shares)
     check_shares(mask_shares, data, folder)
     _check(run, data, folder)
-    task = _detection(run) if detects else _task(run, data)
+    task: Task = rows.load(REPLACED_TOKENS)(run) if detects else _task(run, data)
     evaluation = Evaluation(task, Execution(tf.as_dtype(compute)), Communicator())
     totals = {source: dict.fromkeys(evaluation.names, 0.0) for source in data.sources}
     samples = dict.fromkeys(data.sources, 0)
@@ -115,22 +116,6 @@ def _task(run: Run, data: Source) -> Pretraining:
         print(f"note: {run.path}: has no head for sentence pairs; only masked words are evaluated", file=sys.stderr)
         pairs = "none"
     task = Pretraining(run.config, 0, pairs)
-    run.load(task.module)
-    return task
-
-
-def _detection(run: Run) -> Task:
-    """Return the objectives of a run with a generator. Raise InputError if its `config.json` does not describe it."""
-    settings, prefix = run.settings.get("config"), "objective."
-    try:
-        fields = {key.removeprefix(prefix): value for key, value in dict(settings or {}).items()}
-        objective: ObjectiveConfig = checked_json.take(ObjectiveConfig, fields)
-        generator = objective.generator(run.config)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{run.settings_path}: does not describe the generator ({error}); restore it") from error
-    if generator is None:
-        raise InputError(f"{run.settings_path}: has no objective.name replaced_tokens, but the run has a generator")
-    task: Task = rows.load(REPLACED_TOKENS)(run.config, generator, 0, objective)
     run.load(task.module)
     return task
 

@@ -5,19 +5,20 @@ import functools
 import gc
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from bert import recipes
-from bert.core import ending, object_store, rows
+from bert.core import ending, object_store
 from bert.core.config import ModelConfig, PretrainConfig
 from bert.core.errors import InputError, Stopped, UsageError
+from bert.core.objectives import OBJECTIVES
 from bert.core.rows import Rows
 from bert.core.stopping import stops
 from bert.hardware.devices import Device
-from bert.heads import GENERATOR, REPLACED_TOKEN
 from bert.model import cost, heads, losses
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.parts import WHOLE, Parts
@@ -41,7 +42,6 @@ CAUSAL: Rows[Callable[..., Any]] = Rows(
     }
 )
 """what a causal model has instead: its task, its samples, and what looks at their files"""
-REPLACED_TOKENS = "extensions.replaced_tokens.task:ReplacedTokens"  # the task of objective.name replaced_tokens
 TEACHING: Rows[Callable[..., Any]] = Rows(
     {
         "teacher_of": "extensions.distillation.pretraining:teacher_of",
@@ -135,6 +135,29 @@ class Pretraining(Task):
         return {"mlm": losses.soft_labels(scores, taught, batch["masked_lm_weights"], temperature)}
 
 
+@dataclass(frozen=True, kw_only=True)
+class PretrainingObjective:
+    """What a model of masked samples learns, a row of `OBJECTIVES`."""
+
+    task: Callable[[PretrainConfig, loop.Data, Parts], Task]
+    """makes what is trained; the parts say which part of the model this device holds"""
+    has_pairs: bool = False
+    """whether the samples may have an objective on pairs of sentences"""
+    new_heads: tuple[str, ...] = ()
+    """heads that begin anew if the initial weights have none"""
+
+
+WORDS_AND_PAIRS = PretrainingObjective(
+    task=lambda config, data, parts: Pretraining(config.model, config.run.seed, pairs_of(data), parts), has_pairs=True
+)
+
+
+def objective_of(config: PretrainConfig) -> PretrainingObjective:
+    """Return what a model that is not causal learns."""
+    row: PretrainingObjective = OBJECTIVES[config.objective.name]
+    return row
+
+
 def resolve(config: PretrainConfig, data: loop.Data, device: Device, replicas: int) -> PretrainConfig:
     """Return the configuration with everything derived from the data, the device and the ranks filled in.
 
@@ -221,18 +244,13 @@ def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
     if config.model.causal:
         causal: Task = CAUSAL["task"](config.model, config.run.seed, parts)
         return causal
-    if config.generator is None:
-        return Pretraining(config.model, config.run.seed, pairs_of(data), parts)
     _check_pairs(config, data)
-    replaced: Task = rows.load(REPLACED_TOKENS)(
-        config.model, config.generator, config.run.seed, config.objective, parts
-    )
-    return replaced
+    return objective_of(config).task(config, data, parts)
 
 
 def _check_pairs(config: PretrainConfig, data: loop.Data) -> None:
     """Raise UsageError if the data have an objective on pairs and the run has none."""
-    if config.generator and (pairs := pairs_of(data)) != "none":
+    if not objective_of(config).has_pairs and (pairs := pairs_of(data)) != "none":
         raise UsageError(
             f"{data.manifest.path}: was made with --pairs {pairs}, and objective.name {config.objective.name} has no "
             "objective on pairs; make the data with --pairs none"
@@ -303,7 +321,7 @@ def train(phase: Phase, comm: Communicator, recipe: str) -> None:
         heldout=heldout,
         vocab=_vocab(phase),
         start_from=config.init.source,
-        new_heads=() if config.generator is None else (REPLACED_TOKEN, GENERATOR),
+        new_heads=objective_of(config).new_heads,
         entries={"recipe": recipe, **taught},
     )
     loop.train(training)
@@ -353,11 +371,12 @@ def _check_later(begin: _Begin, comm: Communicator) -> None:
 
 def _check_heads(before: _Begin, later: _Begin) -> None:
     """Raise UsageError if a phase needs a head that the phase before it has not."""
-    if later.config.model.causal or later.config.generator:  # the heads of replaced tokens may begin anew
+    if later.config.model.causal or objective_of(later.config).new_heads:
         return
-    if before.config.generator:
+    if before.config.objective.name != later.config.objective.name:
+        learned = later.config.objective.name.replace("_", " ")
         raise UsageError(
-            f"{later.name} learns masked words, for which the weights of {before.name} have no head: that has "
+            f"{later.name} learns {learned}, for which the weights of {before.name} have no head: that has "
             f"objective.name {before.config.objective.name}; give both the same"
         )
     pairs, theirs = pairs_of(later.data), pairs_of(before.data)

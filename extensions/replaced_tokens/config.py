@@ -2,22 +2,26 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from bert.core import ranges
 from bert.core.errors import require
 from bert.core.model_config import ModelConfig
-from bert.core.ranges import Range
+from bert.core.objectives import OBJECTIVES
+from bert.core.ranges import NameIn, Range
 
 if TYPE_CHECKING:
     from bert.core.config import PretrainConfig
+
+
+NAME = "replaced_tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveConfig:
     """What a model that is not causal learns from masked samples."""
 
-    name: Literal["masked_words", "replaced_tokens"] = "masked_words"
+    name: Annotated[str, NameIn(OBJECTIVES)] = "masked_words"
     """masked_words as in BERT; replaced_tokens as in ELECTRA: a small generator learns masked words, and the model
     learns which tokens the generator replaced; it needs data without an objective on pairs"""
     generator_width: Annotated[float, Range(0, 1, above=True)] = 0.25
@@ -29,7 +33,7 @@ class ObjectiveConfig:
 
     def __post_init__(self) -> None:
         ranges.check(self, "objective.")
-        if self.name == "masked_words":
+        if self.name != NAME:
             for each in dataclasses.fields(self)[1:]:
                 require(
                     getattr(self, each.name) == each.default,
@@ -41,7 +45,7 @@ class ObjectiveConfig:
 
         As in google-research/electra, it has the width of the model's heads as long as it is not narrower itself.
         """
-        if self.name == "masked_words":
+        if self.name != NAME:
             return None
         width = max(1, round(model.hidden_size * self.generator_width))
         heads = max(1, width * model.num_attention_heads // model.hidden_size)
@@ -61,7 +65,7 @@ class ObjectiveConfig:
 
     def check(self, config: "PretrainConfig") -> None:
         """Raise UsageError if a run of these settings cannot have replaced tokens."""
-        if self.name == "masked_words":
+        if self.name != NAME:
             return
         published = config.model.norm_placement == "post" and config.model.position_initializer == "normal"
         require(
