@@ -18,7 +18,7 @@ from bert.core.rows import Rows
 from bert.core.stopping import stops
 from bert.hardware.devices import Device
 from bert.heads import GENERATOR, REPLACED_TOKEN
-from bert.model import cost, heads, losses
+from bert.model import heads, losses
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.parts import WHOLE, Parts
 from bert.recipes import Phase
@@ -41,6 +41,7 @@ CAUSAL: Rows[Callable[..., Any]] = Rows(
     }
 )
 """what a causal model has instead: its task, its samples, and what looks at their files"""
+PLAN = "bert.plan.demand:describe"  # what --print shows
 REPLACED_TOKENS = "extensions.replaced_tokens.task:ReplacedTokens"  # the task of objective.name replaced_tokens
 TEACHING: Rows[Callable[..., Any]] = Rows(
     {
@@ -237,9 +238,8 @@ def describe(config: PretrainConfig, data: loop.Data, ranks: int) -> str:
     sequence = loop.sequence_length(config.model, data)
     predictions = sequence if config.model.causal else data.spec["masked_lm_ids"]["shape"][0]
     teacher = TEACHING["teacher_of"](config, sequence, ALONE).config if config.distill.teacher else None
-    lines = cost.describe(
-        config, ranks, sequence=sequence, predictions=predictions, available=len(data), teacher=teacher
-    )
+    planned: Callable[..., dict[str, str]] = rows.load(PLAN)
+    lines = planned(config, ranks, sequence=sequence, predictions=predictions, available=len(data), teacher=teacher)
     if change := config.batch.change(requested.batch):
         lines["note"] = change
     return "\n".join(f"{label:<18} {value}" for label, value in lines.items())
