@@ -19,7 +19,7 @@ from bert.core.objectives import OBJECTIVES
 from bert.core.rows import Rows
 from bert.core.stopping import stops
 from bert.hardware.devices import Device
-from bert.model import cost, heads, losses
+from bert.model import heads, losses
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.parts import WHOLE, Parts
 from bert.recipes import Phase
@@ -42,6 +42,7 @@ CAUSAL: Rows[Callable[..., Any]] = Rows(
     }
 )
 """what a causal model has instead: its task, its samples, and what looks at their files"""
+PLAN = "bert.plan.demand:describe"  # what --print shows
 TEACHING: Rows[Callable[..., Any]] = Rows(
     {
         "teacher_of": "extensions.distillation.pretraining:teacher_of",
@@ -265,9 +266,8 @@ def describe(config: PretrainConfig, data: loop.Data, ranks: int) -> str:
     sequence = loop.sequence_length(config.model, data)
     predictions = sequence if config.model.causal else data.spec["masked_lm_ids"]["shape"][0]
     teacher = TEACHING["teacher_of"](config, sequence, ALONE).config if config.distill.teacher else None
-    lines = cost.describe(
-        config, ranks, sequence=sequence, predictions=predictions, available=len(data), teacher=teacher
-    )
+    planned: Callable[..., dict[str, str]] = rows.load(PLAN)
+    lines = planned(config, ranks, sequence=sequence, predictions=predictions, available=len(data), teacher=teacher)
     if change := config.batch.change(requested.batch):
         lines["note"] = change
     return "\n".join(f"{label:<18} {value}" for label, value in lines.items())

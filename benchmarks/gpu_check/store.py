@@ -20,6 +20,7 @@ from benchmarks.gpu_check.programs import Program
 from bert.core import files
 from bert.core.errors import IntegrityError, ResourceError, UsageError, UserError
 from bert.model import cost
+from bert.plan import demand
 
 ROOT = Path(__file__).resolve().parents[2]
 INTERPRETER = ROOT / ".venv-gpu-check" / "bin" / "python"
@@ -43,7 +44,8 @@ class Store:
         sources = [
             path for package in ("bert", "squad", "extensions/kernels") for path in (ROOT / package).rglob("*.py")
         ]
-        sources.remove(Path(cost.__file__))  # compared with what is compiled here, and no part of it
+        for compared in (cost.__file__, demand.__file__):  # with what is compiled here, and no part of it
+            sources.remove(Path(compared))
         sources += [Path(__file__).with_name("export.py")]
         contents = {str(path.relative_to(ROOT)): files.sha256(path) for path in sorted(sources)}
         description = repr((program, program.config()))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from bert.core.config import BatchConfig, ModelConfig, PretrainConfig
 from bert.core.errors import ResourceError, UsageError
 from bert.model import cost
-from bert.plan import hardware, memory, network, rates, update_time
+from bert.plan import demand, hardware, memory, network, rates, update_time
 from bert.plan.hardware import Cluster
 from bert.plan.memory import Memory
 from bert.plan.rates import Setting
@@ -143,7 +143,7 @@ def forecast(name: str, config: PretrainConfig, cluster: Cluster, job: Job) -> F
         hours=hours,
         money=hours.times(job.price * cluster.ranks),
         kilowatt_hours=hours.times(cluster.watts / KILO),
-        checkpoint=cost.checkpoint_bytes(config, job.teacher),
+        checkpoint=demand.checkpoint_bytes(config, job.teacher),
         remarks=[
             *_remarks(requested, config, largest, cluster),
             *_larger(name, config, cluster, job, largest, hours.value),
@@ -214,7 +214,7 @@ def work_of(config: PretrainConfig, cluster: Cluster, job: Job) -> Work:
         return network.tensor_parallel(parts, of.num_hidden_layers, hidden_state, cluster, model.recompute_activations)
 
     return Work(
-        flops=cost.update_flops(config, job.sequence, job.predictions, job.teacher) / parts,
+        flops=demand.update_flops(config, job.sequence, job.predictions, job.teacher) / parts,
         per_device=batch.per_device,
         accumulation=batch.accumulation(copies),
         parameters=local / (copies if parallel.shard_optimizer else 1),
@@ -222,7 +222,7 @@ def work_of(config: PretrainConfig, cluster: Cluster, job: Job) -> Work:
         collectives=sum(collectives(each) for each in (model, config.generator) if each),
         recomputed=1 / 3 if model.recompute_activations else 0.0,
         overlap=parallel.overlap,
-        exposed=cost.exposed_share(model, parallel, config.generator),
+        exposed=demand.exposed_share(model, parallel, config.generator),
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from bert.core.config import ModelConfig, PretrainConfig
 from bert.model import cost
+from bert.plan import demand
 from bert.plan.hardware import Gpu
 
 RESERVED = 1.5 * 2**30  # bytes of the CUDA context, NCCL's buffers and cuDNN; an estimate
@@ -53,12 +54,12 @@ def estimate(
     """
     parts = config.parallel.tensor
     model, parallel = config.model, config.parallel
-    terms = cost.activations(config, sequence, predictions, teacher=teacher)
+    terms = demand.activations(config, sequence, predictions, teacher=teacher)
     kept, beside = config.optimizer.bytes_kept, cost.parameters_beside(config, teacher)
     return Memory(
         state=cost.state_bytes(model, replicas, parallel, config.generator, teacher=teacher, kept=kept, beside=beside),
         activations={name: size // parts if name in DIVIDED else size for name, size in terms.items()},
-        update=cost.update_bytes(model, replicas, parallel, config.generator, teacher, kept, beside),
+        update=demand.update_bytes(model, replicas, parallel, config.generator, teacher, kept, beside),
         available=available(gpu),
     )
 

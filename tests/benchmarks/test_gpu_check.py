@@ -13,6 +13,7 @@ from benchmarks.gpu_check.kernels import Kernel
 from benchmarks.gpu_check.programs import PROGRAMS, TINY
 from bert.core.errors import IntegrityError
 from bert.model import cost
+from bert.plan import demand
 
 GEMM = (
     'custom_call_target="__cublas$gemm", backend_config={"gemm_backend_config":{"beta":BETA,"epilogue":"DEFAULT",'
@@ -172,7 +173,7 @@ PRETRAINING = [key for key in REFERENCE if (PROGRAMS | TINY)[key.split()[0]].kin
 def test_the_plan_agrees_with_the_compiler(key: str) -> None:
     program = PROGRAMS[key.split()[0]]
     config = program.config()
-    terms = cost.activations(config, program.tokens, program.predictions, program.rows)
+    terms = demand.activations(config, program.tokens, program.predictions, program.rows)
     state = 16 * cost.parameters(config.model)  # the weight in float32, its two moments and its accumulated gradient
     assert sum(terms.values()) == pytest.approx(REFERENCE[key]["temporaries"], rel=0.10)
     assert sum(terms.values()) + state == pytest.approx(REFERENCE[key]["peak"], rel=0.10)

@@ -14,6 +14,7 @@ from bert.core import object_store
 from bert.core.errors import InputError, UsageError
 from bert.model import cost
 from bert.plan import __main__ as command
+from bert.plan import demand
 from bert.recipes import RECIPES, SIZES
 from tests.object_server import BUCKET, needs_server, served
 
@@ -73,7 +74,7 @@ def test_losses_of_layers_take_memory_and_the_teacher_takes_time(
     assert last > 1.3 * first
     (phase,) = RECIPES["minilm_6x384"].phases
     model = dataclasses.replace(phase.config.model, vocab_size=30_522)
-    flops = cost.update_flops(dataclasses.replace(phase.config, model=model), tokens, 77, base)
+    flops = demand.update_flops(dataclasses.replace(phase.config, model=model), tokens, 77, base)
     of_relations = 3 * 2 * tokens**2 * (3 * 384 + 768)  # three products, of the student also with their gradients
     expected = cost.flops(model, tokens, 0, 78) + cost.flops(base, tokens, 0) / 3 + of_relations
     assert flops == pytest.approx(expected)

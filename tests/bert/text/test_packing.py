@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from bert.core.config import BatchConfig, ModelConfig
 from bert.core.errors import UsageError
-from bert.model import cost
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, variables
+from bert.plan import demand
 from bert.pretraining import Pretraining
 from bert.recipes import RECIPES
 from bert.text import dynamic_masking, packing, vocabulary
@@ -213,7 +213,7 @@ def test_questions_are_not_packed() -> None:
 def test_the_plan_of_a_packed_run_is_an_upper_bound() -> None:
     config = RECIPES["demo_phase1"].phases[0].config
     config = dataclasses.replace(config, batch=dataclasses.replace(config.batch, pack=True))
-    said = cost.describe(config, 1, sequence=128, predictions=20, available=41)
+    said = demand.describe(config, 1, sequence=128, predictions=20, available=41)
     assert said["tokens"].startswith("at most ") and said["arithmetic"].startswith("at most ")
 
 

@@ -14,10 +14,11 @@ import tensorflow as tf
 
 from bert.core.config import ModelConfig, PrecisionConfig
 from bert.core.errors import UsageError
-from bert.model import cost, dropout, fused_ops
+from bert.model import dropout, fused_ops
 from bert.model.attention import scale
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
+from bert.plan import demand
 from bert.recipes import RECIPES
 from bert.training import preflight
 from extensions.kernels import attention, flash, triton_ir
@@ -189,7 +190,7 @@ def test_a_device_that_drops_other_weights_is_found_out(monkeypatch: pytest.Monk
 def test_the_plan_counts_a_bit_for_each_weight() -> None:
     config = RECIPES["bert_large_dgxh100_phase2"].phases[0].config
     model = dataclasses.replace(config.model, fused_attention=True)
-    kept, less = (cost.activations(one, 512, 80) for one in (config, dataclasses.replace(config, model=model)))
+    kept, less = (demand.activations(one, 512, 80) for one in (config, dataclasses.replace(config, model=model)))
     pairs = 24 * config.batch.per_device * 16 * 512**2
     assert kept["dropout bits"] - less["dropout bits"] == pairs - pairs // 8
     assert less["attention weights"] == 24 * config.batch.per_device * 16 * 512 * 4  # logarithms of sums

@@ -13,6 +13,7 @@ from bert.core.config import ModelConfig
 from bert.core.errors import UsageError
 from bert.model import cost
 from bert.model.dropout import DropoutRng
+from bert.plan import demand
 from bert.recipes import RECIPES
 from bert.training import preflight
 from extensions.kernels import fused_norm, triton_ir
@@ -132,6 +133,6 @@ def test_a_device_that_drops_other_elements_is_found_out(monkeypatch: pytest.Mon
 def test_the_plan_counts_a_bit_for_each_element() -> None:
     config = RECIPES["bert_large_dgxh100_phase2"].phases[0].config
     model = dataclasses.replace(config.model, fused_norm=True)
-    kept, less = (cost.activations(one, 512, 80) for one in (config, dataclasses.replace(config, model=model)))
+    kept, less = (demand.activations(one, 512, 80) for one in (config, dataclasses.replace(config, model=model)))
     outputs = 2 * (23 * 512 + cost.states_read(80)) * config.batch.per_device * 1024
     assert kept["dropout bits"] - less["dropout bits"] == outputs - outputs // 8
