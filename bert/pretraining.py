@@ -35,7 +35,7 @@ SPLITS = ("train", "heldout")
 ALONE = Communicator()
 CAUSAL: Rows[Callable[..., Any]] = Rows(
     {
-        "task": "bert.causal.task:CausalLM",
+        "task": "extensions.gpt.task:CausalLM",
         "samples": "bert.text.token_stream:TokenStream",
         "checked": "bert.text.token_file:checked",
     }

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.causal.task import CausalLM
 from bert.core.config import ModelConfig, ObjectiveConfig, OptimizerConfig, ParallelConfig, PretrainConfig
 from bert.core.errors import UsageError
 from bert.model import cost
@@ -17,6 +16,7 @@ from bert.model.parts import Parts
 from bert.pretraining import PretrainingModel
 from bert.recipes import RECIPES, SIZES
 from extensions.distillation.pretraining import WordTeacher
+from extensions.gpt.task import CausalLM
 from extensions.replaced_tokens.model import ReplacedTokensModel
 from tests.bert.model.test_encoder import MODERN, NEO
 
