@@ -27,12 +27,10 @@ from typing import Any, Protocol, TypedDict, Unpack, get_args, overload
 
 import numpy as np
 
-from bert import fill_mask, generate, hidden_states, recipes
-from bert.causal import trained
+from bert import fill_mask, hidden_states, recipes
 from bert.core import cli, effects, library_log, object_urls, rows
 from bert.core.errors import UsageError
 from bert.embedding import Pool
-from bert.engines import engine as engines
 from bert.engines.engine import Computes
 from bert.hardware import devices
 from bert.hardware.choices import Compute, Engine, Kind
@@ -41,7 +39,7 @@ from bert.heads import KINDS, MASKED_LM
 from bert.masked_words import MaskedWords
 from bert.runs import Run
 
-DEFAULTS = generate.Options  # of `Model.generate`
+CAUSAL = "extensions.gpt.api:Causal"  # the Model of a run of a causal model
 Texts = list[str] | tuple[str, ...]
 Functions = dict[str, Callable[..., Iterable[Any]]]
 Sentences = list[str] | list[list[str]] | list[str | list[str]]  # each a text or a list of its words
@@ -328,11 +326,11 @@ class Model:
         self,
         prompt: str | Texts,
         *,
-        max_tokens: int = DEFAULTS.max_tokens,
-        temperature: float = DEFAULTS.temperature,
-        top_k: int = DEFAULTS.top_k,
-        top_p: float = DEFAULTS.top_p,
-        seed: int = DEFAULTS.seed,
+        max_tokens: int = 100,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
         cut: bool = False,
     ) -> Continuation | list[Continuation]:
         """Return the continuation of a prompt, or of each of many.
@@ -396,24 +394,6 @@ class Pretrained(Model):
                 yield [[Word(**word) for word in words] for words in filled["masks"]]
 
 
-class Causal(Model):
-    """A causal model, which continues texts."""
-
-    def __init__(self, run: Run, settings: Settings, device: Device) -> None:
-        super().__init__(run, settings)
-        self.device, self.model = device, trained.load(run.path)
-
-    def functions(self) -> Functions:
-        """As Model has it."""
-        return {"generate": self._generate}
-
-    def _generate(self, prompts: list[str], options: Sampling) -> Iterable[Continuation]:
-        how = generate.Options(run=self.run.path, prompts=tuple(prompts), batch=self.settings.batch, **options)
-        generator = generate.generator_for(self.model, how)
-        for line in generate.texts(self.model, generator, how, self.device):
-            yield Continuation(text=line["text"], tokens=line["tokens"], end=line["end"])
-
-
 SEARCH: rows.Rows[Callable[[Model, str | Path | Searched, list[str], int], list[list[Hit]]]] = rows.Rows(
     {"search": "extensions.search.index:search"}
 )
@@ -444,10 +424,8 @@ def load(
     chosen, settings = _device(device), Settings(compute=compute, batch=batch, engine=engine)
     opened = Run.open(object_urls.path(run))
     if opened.config.causal:
-        if compute != "float32":
-            raise UsageError(f"compute {compute} has no effect: a causal model computes in float32; leave it out")
-        engines.choose(engine, opened.config, compute)  # raises an error if it is openvino
-        return Causal(opened, settings, chosen)
+        causal: Model = rows.load(CAUSAL)(opened, settings, chosen)
+        return causal
     if opened.head is None:
         return Pretrained(opened, settings)
     made: Model = rows.load(KINDS[opened.head.kind].python)(opened, settings)

@@ -66,6 +66,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
 MODULES: dict[str, str] = {module.removeprefix("bert."): module for group in GROUPS.values() for module in group}
 """the module of each command, by the command's name"""
 EXTENSIONS: dict[str, str] = {
+    "bert.evaluate_lm": "extensions.gpt.evaluate_lm",
+    "bert.generate": "extensions.gpt.generate",
     "bert.minimal_pairs": "extensions.minimal_pairs.minimal_pairs",
     "bert.search": "extensions.search.search",
     "data.adopt": "extensions.data_more.adopt",

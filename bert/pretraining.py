@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert import recipes
-from bert.core import ending, object_store
+from bert.core import ending, object_store, rows
 from bert.core.config import ModelConfig, PretrainConfig
 from bert.core.errors import InputError, Stopped, UsageError
 from bert.core.objectives import OBJECTIVES
@@ -36,7 +36,7 @@ SPLITS = ("train", "heldout")
 ALONE = Communicator()
 CAUSAL: Rows[Callable[..., Any]] = Rows(
     {
-        "task": "bert.causal.task:CausalLM",
+        "task": "extensions.gpt.task:CausalLM",
         "samples": "bert.text.token_stream:TokenStream",
         "checked": "bert.text.token_file:checked",
     }

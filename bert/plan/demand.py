@@ -39,7 +39,7 @@ def exposed_share(model: ModelConfig, parallel: ParallelConfig, generator: Model
 
 def checkpoint_bytes(config: PretrainConfig, teacher: ModelConfig | None) -> int:
     """Return the size of a checkpoint: all weights in float32, and what the optimizer keeps of each."""
-    count = parameters(config.model, config.generator) + parameters_beside(config, teacher, parts=1)
+    count = parameters(config.model, config.generator) + parameters_beside(config, teacher)
     return count * (BYTES["float32"] + config.optimizer.bytes_kept)
 
 

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert.causal import trained
-from bert.causal.scoring import Passage, Scorer
 from bert.core.errors import InputError, UsageError
 from bert.core.progress import Progress
 from bert.engines import engine as engines
@@ -16,6 +14,8 @@ from bert.hardware.choices import Compute, Engine
 from bert.masked_words import MaskedWords
 from bert.runs import Run
 from bert.text.batches import LENGTH_MULTIPLE
+from extensions.gpt import trained
+from extensions.gpt.scoring import Passage, Scorer
 from extensions.minimal_pairs import pseudo_likelihood
 from extensions.minimal_pairs.reading import Method, Pair
 

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 import bert
-from bert import api, encode, fill_mask, generate, pretrain, recipes
+from bert import api, encode, fill_mask, pretrain, recipes
 from bert.core.errors import InputError, UsageError
+from extensions.gpt import generate
 from squad import predict as squad_predict
 from squad import recipes as squad_recipes
 from squad import train as squad_train
 from tasks import predict, train
 from tasks import recipes as tasks_recipes
-from tests.bert.causal.runs import write_run
 from tests.bert.export.served import HOSTILE
+from tests.extensions.gpt.runs import write_run
 from tests.serve import runs
 from tests.training import TINY, same_bits, weights
 

@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert import evaluate_lm
-from bert.causal import trained
-from bert.causal.detokenizer import detokenize
-from bert.causal.generation import Generator
-from bert.causal.sampling import Choice
 from bert.convert import __main__ as convert
-from tests.bert.causal.runs import write_tokenizer
+from extensions.gpt import evaluate_lm, trained
+from extensions.gpt.detokenizer import detokenize
+from extensions.gpt.generation import Generator
+from extensions.gpt.sampling import Choice
+from tests.extensions.gpt.runs import write_tokenizer
 from tests.parity.test_transformers import oracle
 
 pytestmark = pytest.mark.parity

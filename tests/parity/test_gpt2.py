@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.causal.task import CausalModel
 from bert.convert import gpt2
 from bert.core.config import ModelConfig
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch, variables
 from bert.text import byte_bpe
 from bert.training import checkpoint
+from extensions.gpt.task import CausalModel
 from tests.parity.test_transformers import Arrays, assert_equal, command, oracle, theirs, to_run
 
 pytestmark = pytest.mark.parity

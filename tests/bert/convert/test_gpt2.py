@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from bert.causal.task import CausalModel
 from bert.convert import __main__ as convert
 from bert.convert import gpt2
 from bert.core.config import ModelConfig
 from bert.model.encoder import variables
 from bert.text import byte_bpe
 from bert.training import checkpoint
-from tests.bert.causal.runs import SIZES
+from extensions.gpt.task import CausalModel
 from tests.bert.convert.folders import Values, same_bits, weights
+from tests.extensions.gpt.runs import SIZES
 
 VOCABULARY = {token: number for number, token in enumerate((*byte_bpe.BYTES, "th", "the", byte_bpe.END))}
 MERGES = [("t", "h"), ("th", "e")]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert import fill_mask, generate
+from bert import fill_mask
 from bert.convert import __main__ as convert
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
@@ -17,6 +17,7 @@ from bert.pretraining import PretrainingModel
 from bert.runs import Run
 from bert.text.vocabulary import load_vocab
 from bert.training import checkpoint
+from extensions.gpt import generate
 from serve import models
 from serve.items import Masked
 from tests import training

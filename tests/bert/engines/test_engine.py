@@ -16,8 +16,8 @@ from bert.hardware.choices import Compute, Engine
 from bert.model.encoder import Encoder
 from extensions.minimal_pairs import minimal_pairs
 from serve.models import Models
-from tests.bert.causal.runs import write_run
 from tests.bert.export.served import CONFIG
+from tests.extensions.gpt.runs import write_run
 from tests.serve import runs
 
 

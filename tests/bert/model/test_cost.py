@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.causal.task import CausalLM
 from bert.core.config import ModelConfig, ObjectiveConfig, ParallelConfig, PretrainConfig
 from bert.model import cost
 from bert.model.encoder import variables
@@ -15,6 +14,7 @@ from bert.model.parts import Parts
 from bert.plan import demand
 from bert.pretraining import PretrainingModel
 from bert.recipes import RECIPES, SIZES
+from extensions.gpt.task import CausalLM
 from extensions.replaced_tokens.model import ReplacedTokensModel
 from tests.bert.model.test_encoder import MODERN, NEO
 

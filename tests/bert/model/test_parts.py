@@ -10,7 +10,6 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.causal.task import CausalLM
 from bert.core.config import LoraConfig, ModelConfig, ObjectiveConfig
 from bert.model import chunked_loss
 from bert.model.dropout import DropoutRng, micro_batch_seed
@@ -21,6 +20,7 @@ from bert.model.parts import WHOLE, Parts, axis_of, share
 from bert.pretraining import Pretraining
 from bert.text.sampler import Batch
 from bert.training.task import Task
+from extensions.gpt.task import CausalLM
 from extensions.replaced_tokens.model import BLOCK, divided_draw, draw
 from extensions.replaced_tokens.task import ReplacedTokens
 from tests.bert.model.test_encoder import MODERN, NEO

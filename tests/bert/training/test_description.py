@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 from bert import adapt, hidden_states
-from bert.causal import trained
 from bert.convert import __main__ as convert
 from bert.convert import names
 from bert.core import manifest
@@ -26,6 +25,7 @@ from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint, description, fine_tuning, resume
 from bert.training.communicator import Communicator
 from bert.training.saver import Saver
+from extensions.gpt import trained
 from squad import model as questions
 from squad.model import AnswerSpans
 from squad.recipes import RECIPES

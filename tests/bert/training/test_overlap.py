@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.causal.task import CausalLM
 from bert.core.config import InitConfig, ModelConfig, OptimizerConfig, ParallelConfig, PrecisionConfig, RunConfig
 from bert.model.encoder import variables
 from bert.pretraining import Pretraining
@@ -19,6 +18,7 @@ from bert.training.optimizer import Optimizer, learning
 from bert.training.segments import Boundaries, Gradients
 from bert.training.step import Step
 from bert.training.task import Task
+from extensions.gpt.task import CausalLM
 from squad.config import Windowing
 from squad.model import AnswerSpans
 from tasks.training import FineTuning

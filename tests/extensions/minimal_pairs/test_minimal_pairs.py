@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert.causal import trained
 from bert.core.errors import InputError, UsageError
 from bert.masked_words import MaskedWords
 from bert.runs import Run
+from extensions.gpt import trained
 from extensions.minimal_pairs import minimal_pairs as command
 from extensions.minimal_pairs import pseudo_likelihood, reading, scoring
 from extensions.minimal_pairs.accuracy import Accuracy
 from extensions.minimal_pairs.reading import Pair
-from tests.bert.causal.runs import write_run
 from tests.bert.test_evaluate import log_probabilities, tokens_of
 from tests.bert.test_evaluate import write_run as write_masked_run
-from tests.bert.test_evaluate_lm import POSITIONS, losses
+from tests.extensions.gpt.runs import write_run
+from tests.extensions.gpt.test_evaluate_lm import POSITIONS, losses
 
 SENTENCES = ["the cats sees a dog .", "the cats sees dogs .", "a bee", "cat"]
 SENTENCES += ["the ant sees bees .", "the bee sees bees ."]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bert import generate
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
-from tests.bert.causal.runs import SIZES, write_run
+from extensions.gpt import generate
+from tests.extensions.gpt.runs import SIZES, write_run
 
 POSITIONS = SIZES["max_position_embeddings"]
 TEXTS = ["She saw the ship", "", "caf\u00e9 \u6c34"]

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from bert.causal.task import CausalLM
 from bert.core.config import ModelConfig
 from bert.model.encoder import variables
 from bert.text import byte_bpe
 from bert.training import checkpoint
+from extensions.gpt.task import CausalLM
 
 SIZES: dict[str, Any] = {
     "vocab_size": 258,

@@ -16,15 +16,15 @@ from typing import Literal
 import numpy as np
 import tensorflow as tf
 
-from bert.causal import sampling
-from bert.causal.sampling import Choice
-from bert.causal.trained import Trained
 from bert.core.errors import IntegrityError, ResourceError
 from bert.hardware import graphs
 from bert.model.cache import Cache
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.text import sampler
+from extensions.gpt import sampling
+from extensions.gpt.sampling import Choice
+from extensions.gpt.trained import Trained
 
 LENGTH_MULTIPLE = 16  # tokens: prompts are padded to a multiple, for each of which the model is compiled
 

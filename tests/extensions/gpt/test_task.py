@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.causal.task import CausalLM
 from bert.core.config import ModelConfig
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch, variables
-from tests.bert.causal.runs import SIZES
+from extensions.gpt.task import CausalLM
+from tests.extensions.gpt.runs import SIZES
 
 CONFIG = ModelConfig(**SIZES | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
 BATCH, TOKENS = 3, 13

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.causal import windows
-from bert.causal.windows import Window
+from extensions.gpt import windows
+from extensions.gpt.windows import Window
 
 
 @st.composite

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import evaluate_lm
-from bert.causal import trained
 from bert.core.errors import InputError, UsageError
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch
 from bert.text import byte_bpe
-from tests.bert.causal.runs import SIZES, write_run
+from extensions.gpt import evaluate_lm, trained
+from tests.extensions.gpt.runs import SIZES, write_run
 from tests.training import token_folder
 
 POSITIONS = SIZES["max_position_embeddings"]

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.causal import generation, sampling, trained
-from bert.causal.generation import Continuation, Generator
-from bert.causal.sampling import Choice
-from bert.causal.trained import Trained
 from bert.core.errors import IntegrityError, ResourceError
 from bert.model.cache import Cache
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch
-from tests.bert.causal.runs import SIZES, write_run
+from extensions.gpt import generation, sampling, trained
+from extensions.gpt.generation import Continuation, Generator
+from extensions.gpt.sampling import Choice
+from extensions.gpt.trained import Trained
+from tests.extensions.gpt.runs import SIZES, write_run
 
 POSITIONS, VOCAB = SIZES["max_position_embeddings"], SIZES["vocab_size"]
 GREEDY = Choice(temperature=0)

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert.causal.trained import Trained
 from bert.core.errors import IntegrityError
 from bert.hardware import graphs
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch
 from bert.text import sampler
+from extensions.gpt.trained import Trained
 
 LENGTH_MULTIPLE = 64  # tokens: passages of a text are padded to a multiple; for each length the model is compiled
 TARGETS = 256  # whose scores of the vocabulary, 51 MB for GPT-2's, are in memory at once

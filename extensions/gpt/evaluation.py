@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from bert.causal import detokenizer, windows
-from bert.causal.scoring import Passage, Score
 from bert.core.errors import InputError
 from bert.core.progress import Progress
 from bert.text.byte_bpe import ByteBPE
+from extensions.gpt import detokenizer, windows
+from extensions.gpt.scoring import Passage, Score
 
 LARGEST_LOSS = 20.0  # nats a token: the exponent of a perplexity is at most this
 WIKITEXT103_WORDS = 245_566  # of the test set

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.causal import scoring, trained
-from bert.causal.scoring import Passage, Scorer
-from bert.causal.trained import Trained
 from bert.core.errors import IntegrityError
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch
-from tests.bert.causal.runs import SIZES, write_run
+from extensions.gpt import scoring, trained
+from extensions.gpt.scoring import Passage, Scorer
+from extensions.gpt.trained import Trained
+from tests.extensions.gpt.runs import SIZES, write_run
 
 POSITIONS, VOCAB = SIZES["max_position_embeddings"], SIZES["vocab_size"]
 

@@ -6,8 +6,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.causal import sampling
-from bert.causal.sampling import Choice
+from extensions.gpt import sampling
+from extensions.gpt.sampling import Choice
 
 VOCAB = 23
 

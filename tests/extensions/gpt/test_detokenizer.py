@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bert.causal import detokenizer
-from bert.causal.detokenizer import count_words, detokenize
+from extensions.gpt import detokenizer
+from extensions.gpt.detokenizer import count_words, detokenize
 
 WORDS = 245_566  # of the test set of WikiText-103, in Megatron-LM's logs
 TEST_SET = "WIKITEXT103_TEST"  # environment variable: the path of wiki.test.tokens

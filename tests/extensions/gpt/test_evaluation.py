@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pytest
 
-from bert.causal import evaluation
-from bert.causal.detokenizer import detokenize
-from bert.causal.scoring import Passage, Score, Scores
 from bert.core.errors import InputError
 from bert.text.byte_bpe import ByteBPE
-from tests.bert.causal.runs import write_tokenizer
+from extensions.gpt import evaluation
+from extensions.gpt.detokenizer import detokenize
+from extensions.gpt.scoring import Passage, Score, Scores
+from tests.extensions.gpt.runs import write_tokenizer
 
 VOCAB = 258
 WIKITEXT = " \n = Two @-@ fold = \n \n It ( the game ) had 1 @,@ 200 players ; some left . \n"
