@@ -28,8 +28,7 @@ import numpy as np
 import bert
 from bert.core import cli, files, ranges
 from bert.core.ranges import Range
-from bert.retrieval import nearest
-from extensions.search import search
+from extensions.search import nearest, search
 from extensions.search.index import Hit, Index
 from squad import examples, metric
 from squad.examples import Example

@@ -35,7 +35,7 @@ KNOWN: Rows[KnownData] = Rows(
         "classify": "tasks.known.of_tables:CLASSIFY",
         "regress": "tasks.known.of_tables:REGRESS",
         "multilabel": "tasks.known.of_tables:MULTILABEL",
-        EMBED: "tasks.known.of_embeddings:EMBED",
+        EMBED: "extensions.embeddings.known:EMBED",
         "choose": "tasks.known.of_choices:CHOOSE",
         "tag": "tasks.known.of_tags:TAG",
     }

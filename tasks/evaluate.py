@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +26,7 @@ from bert.core import cli, ending, ranges
 from bert.core.config import CountOrNone, Size
 from bert.core.errors import UsageError
 from bert.core.ranges import BatchSize, Share
+from bert.core.rows import Rows
 from bert.hardware.choices import Compute, Engine
 from bert.hardware.choices import Kind as DeviceKind
 from tasks.config import TaskData, Windows
@@ -84,6 +86,10 @@ class Options:
                 raise UsageError(f"--{name} has no effect with --predictions; leave it out")
 
 
+HEADLESS: Rows[Callable[[Run, Options], dict[str, Any]]] = Rows({"scores": "extensions.embeddings.scores:of_options"})
+"""what gives the scores of a run without a head, whose embeddings are compared"""
+
+
 def inputs_of(options: Options, data: TaskData) -> dict[str, Path]:
     """Return the files to score, by the name that their scores have."""
     if options.input is not None:
@@ -95,26 +101,6 @@ def inputs_of(options: Options, data: TaskData) -> dict[str, Path]:
     if not paths:
         raise UsageError(f"--split {options.split}: {data.task} has none")
     return paths
-
-
-def of_embeddings(run: Run, options: Options) -> dict[str, Any]:
-    """Return the scores of a run without a head, whose embeddings are compared."""
-    others = ("predictions", "label_columns", "threshold", "windows", "stride")
-    if given := [name for name in others if getattr(options, name) is not None]:
-        raise UsageError(f"--{given[0]} is for a fine-tuned model with a head; {options.model} has none")
-    if options.text and len(options.text) != 2:
-        raise UsageError(f"--text names {len(options.text)} columns; give the two of a pair of texts")
-    from tasks import embedding_scores
-
-    path = options.input or options.folder
-    assert path is not None, "one of both is given"
-    if path.is_dir() != (options.folder is not None):
-        raise UsageError(f"{path}: --input takes a file of scored pairs, --folder one in BEIR's layout or of STS sets")
-    chosen = embedding_scores.Chosen(
-        path=path, split=options.split, text=options.text, label=options.label, limit=options.limit
-    )
-    encoder = run.encoder(options.compute, options.engine)
-    return embedding_scores.evaluate(run, encoder, chosen, Skipped(options.strict), options.batch)
 
 
 def main(argv: list[str]) -> None:
@@ -129,7 +115,7 @@ def main(argv: list[str]) -> None:
     devices.choose(options.device)
     run = Run.open(options.model, "the run directory of a trained model")
     if run.head is None:
-        print(json.dumps(of_embeddings(run, options)), flush=True)
+        print(json.dumps(HEADLESS["scores"](run, options)), flush=True)
         ending.tell(f"evaluated {options.model} on {options.input or options.folder}")
         return
     fine_tuned = load(run, options.compute, options.threshold, options.engine)

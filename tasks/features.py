@@ -14,7 +14,7 @@ from bert.core import manifest, outputs
 from bert.core.errors import InputError
 from bert.text import frames, tf_example
 from bert.text.tokenization import Tokenizer
-from tasks import datasets, inputs, labels, sts
+from tasks import datasets, inputs, labels
 from tasks.config import TaskData
 from tasks.datasets import Example
 from tasks.examples import Skipped, TextExample
@@ -48,7 +48,7 @@ def build(data: TaskData, tokenizer: Tokenizer, vocab: Path, workdir: Path, trai
     usual = {name for name in NEWER if getattr(data, name) == getattr(TaskData, name)}
     settings = {name: value for name, value in asdict(data).items() if name not in {*NOT_OF_RECORDS, *usual}}
     parameters = settings | tokenizer.description() | {"trained": list(trained)}
-    paths = [path for source in sources.values() for path in (source, sts.gold(source)) if path]
+    paths = [path for source in sources.values() for path in (source, data_set.beside(source)) if path]
     hashes = [manifest.content_hash(path) for path in paths]
     key = json.dumps([hashes, tokenizer.vocab_sha256, parameters], default=str)
     folder = workdir / "tasks" / "features" / hashlib.sha256(key.encode()).hexdigest()[:16]

@@ -1,10 +1,12 @@
 """What a run of `tasks.train` trains on: the records of its examples, and how its development set is scored."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from bert.core import paths
+from bert.core.rows import Rows
 from bert.text import records
 from bert.text.tokenization import Tokenizer
 from bert.thresholds import DEFAULT, Tuned
@@ -12,13 +14,17 @@ from bert.training import loop
 from bert.training.communicator import Communicator
 from bert.training.distributed import on_rank_zero
 from tasks import datasets, features, inputs, labels, thresholds
-from tasks.config import TaskConfig
+from tasks.config import EMBED, TaskConfig
 from tasks.kind import Kind
 from tasks.loading import entries, load
 from tasks.model import trained_labels
 from tasks.texts import OfTexts
 from tasks.training import Prepared, scored
 
+OTHERS: Rows[Callable[[TaskConfig, Tokenizer, Path, Communicator], Prepared[TaskConfig]]] = Rows(
+    {EMBED: "extensions.embeddings.training:prepare"}
+)
+"""what prepares instead of `prepare`, by the task"""
 CHUNK = 4096  # records whose labels are read at once
 
 

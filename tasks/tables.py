@@ -15,8 +15,7 @@ from typing import Any
 from bert.core import files
 from bert.core.errors import InputError, UsageError
 from bert.core.parquet import read as read_parquet
-from tasks import sts
-from tasks.examples import Skipped, TextExample, TextGroup, writable
+from tasks.examples import Skipped, TextExample, writable
 from tasks.label_sets import LabelSets, PositionsError
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -56,7 +55,7 @@ def read(
         if row is None:
             skipped.add(path, line, "not as many columns as the first line")
             continue
-        if not _has(row, where or {}):
+        if not has(row, where or {}):
             continue
         try:
             example = _example(row, text, label, regression, number)
@@ -79,10 +78,10 @@ def _example(
     row: Mapping[str, Any], text: Sequence[str], label: str | None, regression: bool, number: int
 ) -> TextExample:
     """Return the example of a row. Raise ValueError if it is malformed."""
-    _check_texts(row, text)
+    check_texts(row, text)
     value = row[label] if label else None
     if label and regression:
-        value = _number(value, label)
+        value = as_number(value, label)
     elif label:
         value = _class(value, label)
     second = row[text[1]] if len(text) == 2 else None
@@ -102,7 +101,7 @@ def whole(value: Any) -> Any:
     return value
 
 
-def _has(row: Mapping[str, Any], where: Mapping[str, str]) -> bool:
+def has(row: Mapping[str, Any], where: Mapping[str, str]) -> bool:
     """Return whether a row has these values. Of JSON and Parquet numbers and booleans are meant, too: 1 is also 1.0."""
     for column, wanted in where.items():
         value = row[column]
@@ -114,48 +113,11 @@ def _has(row: Mapping[str, Any], where: Mapping[str, str]) -> bool:
     return True
 
 
-def _check_texts(row: Mapping[str, Any], text: Sequence[str]) -> None:
+def check_texts(row: Mapping[str, Any], text: Sequence[str]) -> None:
     """Raise ValueError if one of the columns has no text."""
     for column in text:
         if not isinstance(row.get(column), str) or not row[column].strip():
             raise ValueError(f"{column} is empty" if isinstance(row.get(column), str) else f"{column} is not a text")
-
-
-def groups(
-    path: Path, text: Sequence[str], score: str | None, *, skipped: Skipped, where: Mapping[str, str] | None = None
-) -> Iterator[TextGroup]:
-    """Yield the texts of any number of columns of each row; the rest is as in `read`. score: the column of a number.
-
-    A file of pairs with a score may also have one of the layouts of `tasks.sts`. Column 0 alone of a .txt is the whole
-    line.
-    """
-    columns = [*text, *([score] if score else []), *(where or ())]
-    as_distributed = sts.rows(path, columns) if score and not where else None
-    if kind_of(path) == ".txt" and columns == ["0"]:
-        as_distributed = _whole_lines(path, skipped)
-    for number, (line, row) in enumerate(as_distributed or rows(path, columns)):
-        if row is None:
-            skipped.add(path, line, "not as many columns as the first line")
-            continue
-        if not _has(row, where or {}):
-            continue
-        try:
-            _check_texts(row, text)
-            value = _number(row[score], score) if score else None
-            yield TextGroup(id=identity(row, number), texts=tuple(row[column] for column in text), score=value)
-        except ValueError as error:
-            skipped.add(path, line, str(error))
-
-
-def _whole_lines(path: Path, skipped: Skipped) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the lines that are not empty; a tab is white space, and the first one a doubt."""
-    with files.open_text(path) as stream:
-        for number, line in enumerate(files.read_lines(stream, path), 1):
-            text = line.removesuffix("\n")
-            if "\t" in text.strip() and not skipped.doubt:
-                skipped.doubt = f"{path}: line {number}: a tab is part of the text in .txt; for a table, name it .tsv"
-            if text:
-                yield number, {"0": text}
 
 
 def _class(value: Any, label: str) -> str:
@@ -169,7 +131,8 @@ def _class(value: Any, label: str) -> str:
     return writable(str(value), label)
 
 
-def _number(value: Any, label: str) -> float:
+def as_number(value: Any, label: str) -> float:
+    """Return a finite number. Raise ValueError if it is none. label: its column."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):

@@ -17,7 +17,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from bert.core import cli, config_file, effects
-from tasks.config import EMBED, TaskConfig
+from tasks.config import TaskConfig
 from tasks.recipes import RECIPES
 
 PROG = "python -m tasks.train"
@@ -28,14 +28,14 @@ def run(recipe: str, config: TaskConfig, flagged: Collection[str] | None = None)
 
     flagged: fields of the model that are given; None: those in which it differs from the recipe. Raise as `fine_tune`.
     """
-    from tasks import datasets, embedding_training, preparing, training
+    from tasks import datasets, preparing, training
 
     datasets.check_read(config.data)
     datasets.sources(config.data)  # a missing file is an error before anything is built
     longest = ("data.length", config.data.length)
     if flagged is None:
         flagged = cli.changed(RECIPES[recipe]().model, config.model)
-    prepare = embedding_training.prepare if config.data.task == EMBED else preparing.prepare
+    prepare = preparing.OTHERS.get(config.data.task, preparing.prepare)
     return training.fine_tune(
         "tasks", recipe, config, flagged, vocab=config.data.vocab, longest=longest, prepare=prepare
     )

@@ -22,10 +22,10 @@ from bert.core.errors import InputError, IntegrityError
 from bert.core.manifest import Manifest
 from bert.embedding import DOCUMENT
 from bert.hidden_states import Reader
-from bert.retrieval import passages
-from bert.retrieval.passages import Cutter, Document, Passage
 from bert.text.contents import as_array, first_rows, hashed
+from extensions.search import passages
 from extensions.search.index import KEYS, OFFSETS, PASSAGES, STAGE, VECTORS, Index, Vectors
+from extensions.search.passages import Cutter, Document, Passage
 
 BLOCK = 1 << 14  # vectors that are copied at once
 

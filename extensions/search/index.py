@@ -20,9 +20,9 @@ from bert.core import checked_json, manifest
 from bert.core.errors import InputError, IntegrityError
 from bert.core.manifest import Manifest
 from bert.embedding import QUERY, Pool, Similarity, unit_length
-from bert.retrieval import nearest
-from bert.retrieval.passages import Passage
 from bert.runs import Run
+from extensions.search import nearest
+from extensions.search.passages import Passage
 
 Score = Similarity
 Numbers = Literal["float32", "float16"]

@@ -16,10 +16,10 @@ from bert import hidden_states
 from bert.embedding import DOCUMENT, QUERY, Pool
 from bert.engines.engine import Computes
 from bert.hardware.choices import Compute, Engine
-from bert.retrieval import nearest, passages
-from bert.retrieval.passages import Cutter, Passage
 from bert.runs import Run
+from extensions.search import nearest, passages
 from extensions.search.index import Hit, Index, Vectors, hit
+from extensions.search.passages import Cutter, Passage
 from serve.heads import Head, Prepared, Reads
 from serve.items import Question, RequestError, has_text, within
 

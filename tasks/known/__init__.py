@@ -16,6 +16,10 @@ Split = Literal["train", "dev", "test"]
 Reader = Callable[[TaskData, Path, Split, Skipped], Iterator[Any]]
 
 
+def _none(path: Path) -> None:
+    """Return that nothing belongs to a file."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class KnownData:
     """A data set, or a layout of one's own files."""
@@ -37,5 +41,7 @@ class KnownData:
     """whether the label is a number"""
     label: str = "label"
     """the usual column of the label in one's own files"""
+    beside: Callable[[Path], Path | None] = _none
+    """returns a file that belongs to one with examples, if there is one"""
     folder: str = ""
     """name of the data set's folder, if several are in one folder"""

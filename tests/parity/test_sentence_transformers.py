@@ -18,15 +18,15 @@ from bert.model.encoder import Mode, variables
 from bert.runs import Run
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
+from extensions.embeddings import retrieval
+from extensions.embeddings.similarity import ScoredPairs
 from extensions.search import search
-from tasks import retrieval
 from tasks.examples import Skipped
-from tasks.similarity import ScoredPairs
 from tests.bert.convert.test_cross_encoder import a_folder as of_pairs
 from tests.bert.convert.test_cross_encoder import come_in
 from tests.bert.convert.test_sentence import a_folder
+from tests.extensions.embeddings.test_embedding import trained
 from tests.parity.test_transformers import oracle
-from tests.tasks.test_embedding import trained
 
 pytestmark = [pytest.mark.parity, pytest.mark.slow]
 TEXTS = ["ant bee", "the ant and the kiwi", "fig", "", "kiwi " * 60]

@@ -152,8 +152,6 @@ def test_numbers_and_booleans_are_compared_as_they_are_written(tmp_path: Path, v
     lines = [f'{{"text": "{text}", "label": "z", "fold": {one}}}' for text, one in zip("abcdef", values, strict=True)]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     assert "".join(example.first for example in read(tmp_path / "a.jsonl", where={"fold": value})) == texts
-    groups = tables.groups(tmp_path / "a.jsonl", ("text",), None, skipped=Skipped(strict=True), where={"fold": value})
-    assert "".join(group.texts[0] for group in groups) == texts
 
 
 @pytest.mark.parametrize(
@@ -250,17 +248,3 @@ def test_ids_with_a_point_are_whole_numbers_and_gaps_have_none(tmp_path: Path) -
     assert [(example.id, example.label) for example in found] == [("7", "1"), ("1", "1"), ("2", "1"), ("1.5", "1")]
     rows = list(tables.lines(tmp_path / "a.parquet"))
     assert [fields[0] for _, fields in rows[1:]] == ["7", "", "", "1.5"]  # as glue.py reads them
-
-
-def test_a_text_on_each_line_of_txt_is_read_with_its_tabs(tmp_path: Path) -> None:
-    """docs/embeddings.md: a text on each line."""
-    lines = ["the cat\tsat", "a dog", "", "b\tc\td", "e\t"]
-    for order in (lines, lines[1:] + lines[:1]):
-        (tmp_path / "a.txt").write_text("\n".join(order) + "\n")
-        skipped = Skipped(strict=True)
-        found = tables.groups(tmp_path / "a.txt", ("0",), None, skipped=skipped)
-        assert [group.texts for group in found] == [(line,) for line in order if line]
-        assert "a tab is part of the text in .txt; for a table, name it .tsv" in skipped.doubt
-    (tmp_path / "a.txt").write_text("the cat\tsat\n")
-    pair = tables.groups(tmp_path / "a.txt", ("0", "1"), None, skipped=Skipped())
-    assert [group.texts for group in pair] == [("the cat", "sat")]  # two columns are a table

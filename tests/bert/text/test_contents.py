@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bert.core.errors import InputError
-from bert.retrieval import passages
 from bert.text import contents
+from extensions.search import passages
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 997])

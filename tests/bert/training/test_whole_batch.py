@@ -17,9 +17,9 @@ from bert.training.communicator import Communicator
 from bert.training.optimizer import Optimizer
 from bert.training.step import Step
 from bert.training.task import Execution
+from extensions.embeddings.kind import Embedded
+from extensions.embeddings.training import WholeBatchObjective
 from tasks.config import TaskData
-from tasks.embedding import Embedded
-from tasks.embedding_training import WholeBatchObjective
 from tasks.labels import Labels
 from tests.bert.training.ranks import Ranks, as_ranks
 

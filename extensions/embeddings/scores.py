@@ -9,12 +9,14 @@ import numpy as np
 
 from bert import hidden_states
 from bert.core import checked_json
-from bert.core.errors import InputError
+from bert.core.errors import InputError, UsageError
 from bert.core.progress import Progress
 from bert.engines.engine import Computes
 from bert.runs import Run
-from tasks import metrics, similarity
+from extensions.embeddings import similarity
+from tasks import metrics
 from tasks.config import EMBED, SCORED, TaskData
+from tasks.evaluate import Options
 from tasks.examples import Skipped
 from tasks.scoring import report
 
@@ -33,6 +35,22 @@ class Chosen:
     """column of their score; None: that of training"""
     limit: int
     """number of pairs or of queries, from the first on; 0: all"""
+
+
+def of_options(run: Run, options: Options) -> dict[str, Any]:
+    """Return the scores of a run without a head, whose embeddings are compared."""
+    others = ("predictions", "label_columns", "threshold", "windows", "stride")
+    if given := [name for name in others if getattr(options, name) is not None]:
+        raise UsageError(f"--{given[0]} is for a fine-tuned model with a head; {options.model} has none")
+    if options.text and len(options.text) != 2:
+        raise UsageError(f"--text names {len(options.text)} columns; give the two of a pair of texts")
+    path = options.input or options.folder
+    assert path is not None, "one of both is given"
+    if path.is_dir() != (options.folder is not None):
+        raise UsageError(f"{path}: --input takes a file of scored pairs, --folder one in BEIR's layout or of STS sets")
+    chosen = Chosen(path=path, split=options.split, text=options.text, label=options.label, limit=options.limit)
+    encoder = run.encoder(options.compute, options.engine)
+    return evaluate(run, encoder, chosen, Skipped(options.strict), options.batch)
 
 
 def evaluate(run: Run, encoder: Computes, chosen: Chosen, skipped: Skipped, batch: int) -> dict[str, Any]:

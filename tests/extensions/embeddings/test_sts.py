@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert.core.errors import InputError
-from tasks import similarity, sts, tables
+from extensions.embeddings import groups, similarity, sts
 from tasks.examples import Skipped
 
 PAIR = ("sentence1", "sentence2")
@@ -23,8 +23,8 @@ SICK = (
 
 
 def read(path: Path, skipped: Skipped | None = None) -> list[tuple[str, str, float | None]]:
-    groups = tables.groups(path, PAIR, "score", skipped=skipped or Skipped(strict=True))
-    return [(group.texts[0], group.texts[1], group.score) for group in groups]
+    found = groups.read(path, PAIR, "score", skipped=skipped or Skipped(strict=True))
+    return [(group.texts[0], group.texts[1], group.score) for group in found]
 
 
 def written(path: Path, text: str) -> Path:
@@ -50,10 +50,10 @@ def test_each_layout_is_read_as_it_is(tmp_path: Path) -> None:
 
 def test_columns_that_are_there_or_numbered_count_before_layouts(tmp_path: Path) -> None:
     path = written(tmp_path / "own.tsv", "sentence_A\tsentence_B\trelatedness_score\tx\na\tb\t1\t5\n")
-    (group,) = tables.groups(path, ("sentence_B", "sentence_A"), "x", skipped=Skipped(strict=True))
+    (group,) = groups.read(path, ("sentence_B", "sentence_A"), "x", skipped=Skipped(strict=True))
     assert (group.texts, group.score) == (("b", "a"), 5.0)
     path = written(tmp_path / "numbers.tsv", "1\t2\t3\n")
-    (group,) = tables.groups(path, ("0", "1"), "2", skipped=Skipped(strict=True))
+    (group,) = groups.read(path, ("0", "1"), "2", skipped=Skipped(strict=True))
     assert (group.texts, group.score) == (("1", "2"), 3.0)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert.embedding import Similarity
-from bert.retrieval import nearest
+from extensions.search import nearest
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])

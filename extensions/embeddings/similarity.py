@@ -16,10 +16,11 @@ import numpy as np
 
 from bert.core.errors import InputError
 from bert.embedding import Similarity
-from bert.retrieval import nearest
-from tasks import metrics, retrieval, sts, tables
+from extensions.embeddings import groups, retrieval, sts
+from extensions.embeddings.retrieval import Encode
+from extensions.search import nearest
+from tasks import metrics
 from tasks.examples import Skipped
-from tasks.retrieval import Encode
 
 METRICS = ("spearman", "pearson")
 PAIR, SCORE, MEAN = ("sentence1", "sentence2"), "score", "mean"  # of STS sets
@@ -51,7 +52,7 @@ class ScoredPairs:
         self, paths: Sequence[Path], text: Sequence[str], score: str, skipped: Skipped, limit: int = 0
     ) -> None:
         """paths: of the files of one set. text: both columns. score: its column. limit: of pairs, the first; 0: all."""
-        pairs = (pair for path in paths for pair in tables.groups(path, text, score, skipped=skipped))
+        pairs = (pair for path in paths for pair in groups.read(path, text, score, skipped=skipped))
         found = list(itertools.islice(pairs, limit or None))
         skipped.report()
         if not found:
@@ -75,7 +76,7 @@ class ScoredPairs:
 
 
 class Sets:
-    """The test sets of `tasks.sts` in a folder: the Spearman correlation of each over all its pairs, and their mean.
+    """The test sets of `sts` in a folder: the Spearman correlation of each over all its pairs, and their mean.
 
     The pairs of a year are one set, as in SimCSE (Gao et al. 2021; "all" of SentEval).
     """

@@ -10,8 +10,8 @@ import pytest
 
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
-from bert.retrieval.passages import Cutter, Text, read
 from bert.text.tokenization import Tokenizer, tokenizer_for
+from extensions.search.passages import Cutter, Text, read
 from tests.bert.export.served import HOSTILE, VOCAB
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from bert.core.errors import InputError
 from bert.embedding import DOCUMENT, QUERY, Similarity, unit_length
-from bert.retrieval import nearest, passages
+from extensions.search import nearest, passages
 from tasks import metrics, tables
 
 AT = (1, 3, 5, 10)  # of accuracy

@@ -28,15 +28,21 @@ from bert.training import fine_tuning, loop, prediction
 from bert.training.communicator import Communicator
 from bert.training.distributed import on_rank_zero
 from bert.training.step import Step
-from tasks import datasets, features, similarity
+from extensions.embeddings import similarity
+from extensions.embeddings.kind import Embedded
+from extensions.embeddings.similarity import Ranked
+from tasks import datasets, features
 from tasks.config import SCORED, TaskConfig, TaskData
-from tasks.embedding import Embedded
 from tasks.examples import Skipped
 from tasks.labels import Labels
 from tasks.loading import OF_THE_RUN
 from tasks.preparing import CHUNK
+<<<<<<< HEAD:tasks/embedding_training.py
 from tasks.similarity import Ranked
 from tasks.training import FineTuning, Prepared
+=======
+from tasks.training import Objective, Prepared
+>>>>>>> w/search:extensions/embeddings/training.py
 
 SPLIT = "dev"  # of a folder in BEIR's layout
 

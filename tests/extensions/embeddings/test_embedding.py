@@ -18,9 +18,10 @@ from bert.export import __main__ as export
 from bert.runs import Run
 from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import SPECIAL
-from tasks import embedding_training, evaluate, predict, train
+from extensions.embeddings import training
+from extensions.embeddings.kind import Embedded, shortened
+from tasks import evaluate, predict, train
 from tasks.config import TaskData
-from tasks.embedding import Embedded, shortened
 from tasks.examples import TextGroup
 from tasks.labels import Labels
 from tests.training import ROOT, measured, same_bits, weights
@@ -288,8 +289,8 @@ def test_a_score_that_is_no_cosine_is_refused(tmp_path: Path, monkeypatch: pytes
 
 def test_what_training_does_not_use_of_an_import_is_named() -> None:
     before = Embedding(pool="cls", length=9, prompts={"query": "q: ", "x": ""}, dimensions=7, similarity="dot")
-    assert embedding_training._left(before) == "prompt query, dimensions 7, similarity dot"
-    assert embedding_training._left(Embedding(pool="cls", length=9)) == ""
+    assert training._left(before) == "prompt query, dimensions 7, similarity dot"
+    assert training._left(Embedding(pool="cls", length=9)) == ""
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bert.core.errors import InputError
-from bert.retrieval import nearest
-from tasks.retrieval import Retrieval, scores
+from extensions.embeddings.retrieval import Retrieval, scores
+from extensions.search import nearest
 
 
 def test_scores_are_by_their_definitions() -> None:
