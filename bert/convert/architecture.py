@@ -6,8 +6,7 @@ from pathlib import Path
 from reprlib import repr as shown
 from typing import Any
 
-from bert.convert import modernbert, neobert
-from bert.convert.families import ACTIVATIONS, EPSILON, FAMILIES, Family
+from bert.convert.families import ACTIVATIONS, ENCODERS, EPSILON, FAMILIES, Family
 from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
@@ -27,8 +26,8 @@ BERTS_EPSILON = 1e-12  # where config.json has none
 RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 
 
-def read_architecture(path: Path, kinds: Sequence[str] = tuple(FAMILIES)) -> ModelConfig:
-    """Return the architecture in Google's bert_config.json or Hugging Face's config.json.
+def read_architecture(path: Path, kinds: Sequence[str] = ENCODERS) -> ModelConfig:
+    """Return the architecture in Google's bert_config.json or Hugging Face's config.json, whose keys are as BERT's.
 
     kinds: each model_type that can be there.
     Raises InputError, naming the key, for an unsupported architecture and for a missing or invalid number.
@@ -37,11 +36,7 @@ def read_architecture(path: Path, kinds: Sequence[str] = tuple(FAMILIES)) -> Mod
     kind = fields.get("model_type", "bert")
     if kind not in kinds:
         raise InputError(f"{path}: model_type is {shown(kind)}; supported here: {', '.join(map(repr, kinds))}")
-    if kind == modernbert.MODEL_TYPE:
-        return modernbert.read_config(fields, path, ACTIVATIONS)
     family = FAMILIES[kind]
-    if kind == neobert.MODEL_TYPE:
-        return neobert.read_config(fields, path, family.fixed)
     for key, value in family.supported.items():
         if fields.get(key, value) != value:
             raise InputError(f"{path}: {key} is {shown(fields[key])}; only {value!r} is supported")
@@ -147,10 +142,8 @@ def google_keys(config: ModelConfig) -> dict[str, Any]:
 def keys(config: ModelConfig, family: Family) -> dict[str, Any]:
     """Return the entries of config.json for a model of a family."""
     activation = next(their for their, ours in ACTIVATIONS.items() if ours == config.hidden_act)
-    if family.model_type == modernbert.MODEL_TYPE:
-        return modernbert.config_fields(config, activation)
-    if family.model_type == neobert.MODEL_TYPE:
-        return neobert.config_fields(config)
+    if family.config_fields:
+        return family.config_fields(config, activation)
     fixed = {key: value for key, value in family.supported.items() if value is not None}
     entries = {family.key(name): getattr(config, name) for name in (*_sizes(family), *RATES)}
     entries[family.key("hidden_act")] = activation

@@ -16,7 +16,6 @@ TASKS = {
     **{kind.transformers: kind.pipeline for kind in KINDS.values()},
     "BertForPreTraining": "fill-mask",
     "BertForMaskedLM": "fill-mask",
-    "GPT2LMHeadModel": "text-generation",
 }
 LICENCE = (
     "## Licence\n",
@@ -81,17 +80,14 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 def _header(model: Model, kind: str) -> Iterator[str]:
     embeds = _row(model) is EMBEDDING
-    task = None if REPLACED_TOKEN in model.match.heads else TASKS.get(kind)
+    task = None if REPLACED_TOKEN in model.match.heads else model.family.pipeline or TASKS.get(kind)
     pipeline = EMBEDDING.pipeline if embeds else task or "feature-extraction"
     library = "sentence-transformers" if embeds else "transformers"
     yield "---"
     if language := _language(model):
         yield f"language: {language.partition('-')[0]}"  # a code of ISO 639
     yield from (f"library_name: {library}", "license: unknown", f"pipeline_tag: {pipeline}")
-    tag, title = "gpt2", kind
-    if not model.config.causal:
-        tag, title = model.family.model_type, model.family.class_of(kind)
-    yield from ("tags:", f"- {tag}", "---", f"# {title}", "")
+    yield from ("tags:", f"- {model.family.model_type}", "---", f"# {model.family.class_of(kind)}", "")
 
 
 def _language(model: Model) -> str:
@@ -115,8 +111,7 @@ def _architecture(model: Model) -> Iterator[str]:
         **_output(model),
         "weights": f"{sum(np.size(value) for value in model.values.values()):,}, float32",
     }
-    family = "GPT-2" if config.causal else model.family.title
-    yield from _table((family, ""), [(key, value) for key, value in rows.items()])
+    yield from _table((model.family.title, ""), [(key, value) for key, value in rows.items()])
 
 
 def _output(model: Model) -> dict[str, str]:

@@ -1,24 +1,22 @@
-"""The families of models of transformers that have BERT's encoder: one table.
+"""The families of models of transformers that have BERT's encoder: one table, by the `model_type` in config.json.
 
-A new family is a row of `FAMILIES`: how its tensors are called, which keys its configuration has, and which values all
-of its models have. A family whose tokenizer's files differ has a file beside this one (roberta.py). GPT-2, whose
-configuration has nothing in common with BERT's, is in gpt2.py.
+`FAMILIES` names the row of each family; BERT's is here. A row says how the tensors of a family are called, which keys
+its configuration has, and which values all of its models have. A family whose configuration, or whose tokenizer's
+files, have nothing in common with BERT's has functions for them. A new family is a line of `FAMILIES`, and a row.
 
-Sources: transformers (modeling_bert.py, modeling_megatron_bert.py, modeling_roberta.py, modeling_distilbert.py,
-modeling_electra.py, modeling_modernbert.py, and the configurations beside them); NeoBERT's model.py on the Hub of
-Hugging Face.
+Sources: transformers (modeling_bert.py, and the configuration beside it).
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
-from bert.convert.roberta import PAD_ID, UNUSED_POSITIONS
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
-from bert.heads import CLASSIFIER, KINDS, MULTILABEL
+from bert.core.rows import Rows
+from bert.heads import KINDS
 from bert.text.tokenizer_kind import Kind
 
 ACTIVATIONS = {  # of transformers, and ours; an export writes the first one that is ours
@@ -36,6 +34,21 @@ ENCODER = {"is_decoder": False, "add_cross_attention": False, "quantization_conf
 ABSOLUTE = {"position_embedding_type": "absolute"} | ENCODER
 
 
+class TokenizerFiles(NamedTuple):
+    """How transformers stores the tokenizers of one kind."""
+
+    read: Callable[[Path, ModelConfig], str | None]
+    """returns the content of a run's `tokenizer.json`; None if the tokenizer of a folder is of another kind. Raises
+    InputError if the files say something else, or if the model has fewer rows than tokens"""
+    write: Callable[[str, int, Path], dict[str, int]]
+    """writes the content of a `tokenizer.json`, for texts of at most so many tokens, with the files beside it; returns
+    the ids of special tokens for config.json"""
+    has_prefix: Callable[[str], bool] | None = None
+    """whether a `tokenizer.json` puts a space before a text, where files can differ in it"""
+    with_prefix: Callable[[str], str] | None = None
+    """returns the content of the one that does so"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """What distinguishes a family from BERT."""
@@ -48,8 +61,6 @@ class Family:
     """first part of the names of its classes"""
     class_names: Mapping[str, str] = field(default_factory=dict)
     """BERT's class: its class that corresponds to it, where the rest of the name differs"""
-    form: str = "huggingface"
-    """form of the names of its tensors, as `bert.convert.names.Form`"""
     prefix: str = "bert"
     """first part of the names of the encoder's tensors in a model with a head"""
     unprefixed: tuple[str, ...] = ("embeddings", "encoder", "pooler")
@@ -57,7 +68,8 @@ class Family:
     layer: str = "encoder.layer"
     """what precedes the number of a layer"""
     names: Mapping[str, str] = field(default_factory=dict)
-    """our name of a part (of layers without their number): theirs, where it is not BERT's"""
+    """our name of a part (of layers without their number): theirs, where it is not BERT's; none if all names are
+    BERT's but for the prefix"""
     poolers: Mapping[str, str] = field(default_factory=dict)
     """name of a head: what the dense layer is called there that is the pooler here, if it has a name of its own"""
     tied: Mapping[str, str]
@@ -68,8 +80,17 @@ class Family:
     """their key: the value that it has if it is there; any other would be another function of the same weights"""
     fixed: dict[str, Any]
     """settings here that all its models have"""
-    tokenizers: tuple[Kind, ...] = ("word pieces",)
-    """kinds of tokenizers that its models have"""
+    read_config: Callable[[Mapping[str, Any], Path], ModelConfig] | None = None
+    """returns the architecture in the fields of its configuration, which a path is for messages of; if None, the keys
+    are BERT's but for `keys`. Raises InputError, naming the key, for what is unsupported, missing or invalid"""
+    config_fields: Callable[[ModelConfig, str], dict[str, Any]] | None = None
+    """returns the entries of its configuration; the second argument is its name of the activation"""
+    ignored: tuple[str, ...] = ()
+    """patterns of the names of tensors that no model needs, besides those of BERT"""
+    word_pieces: bool = True
+    """whether its models can have a `vocab.txt`"""
+    tokenizers: Mapping[Kind, TokenizerFiles] = field(default_factory=dict)
+    """further kinds of tokenizers that its models can have"""
     unused_positions: int = 0
     """first rows of the table of positions, which no model reads"""
     one_head: bool = False
@@ -77,8 +98,20 @@ class Family:
     one name"""
     tasks: tuple[str, ...] = tuple(KINDS)
     """names of the heads of tasks that its classes have"""
+    replaced_tokens: bool = False
+    """whether it has a class with the head of replaced tokens"""
+    pipeline: str = ""
+    """what transformers calls the task of its models, if they have no heads"""
+    adapters: bool = True
+    """whether queries, keys and values are separate, as adapters of peft need them"""
     remote: bool = False
     """whether transformers has no such model, and its code is on the Hub"""
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of tokenizers that its models can have."""
+        first: tuple[Kind, ...] = ("word pieces",) if self.word_pieces else ()
+        return (*first, *self.tokenizers)
 
     def key(self, setting: str) -> str:
         """Return their key of one of our settings."""
@@ -105,224 +138,51 @@ class Family:
 
 PLAIN = {"embedding_norm": False, "biases": True, "gated": False, "positions": "learned", "local_window": 0}
 PLAIN |= {"head_transform": False, "pooling": "cls", "norm": "layer", "masked_lm_head": "tied"}
-BERT = {"pooler_act": "tanh", "embedding_size": 0} | PLAIN
+BERTS = {"pooler_act": "tanh", "embedding_size": 0} | PLAIN
 TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
-ROBERTA = Family(
-    model_type="roberta",
-    title="RoBERTa",
-    classes="Roberta",
-    form="roberta",
-    prefix="roberta",
-    names={
-        "masked_lm/transform": "lm_head.dense",
-        "masked_lm/layer_norm": "lm_head.layer_norm",
-        "masked_lm/bias": "lm_head.bias",
-        "classifier": "classifier.out_proj",
-        "multilabel": "classifier.out_proj",
-    },
-    poolers={"classifier": "classifier.dense", "multilabel": "classifier.dense"},
-    tied={
-        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-        "lm_head.decoder.bias": "lm_head.bias",
-    },
-    supported=ABSOLUTE | {"hidden_act": "gelu", "pad_token_id": PAD_ID, "type_vocab_size": 1},
-    fixed={"norm_placement": "post", "hidden_act": "gelu", "type_vocab_size": 1} | BERT,
-    tokenizers=("byte pairs",),
-    unused_positions=UNUSED_POSITIONS,
+BERT = Family(
+    model_type="bert",
+    title="BERT",
+    classes="Bert",
+    tied=TIED,
+    fixed={"norm_placement": "post"} | BERTS,
+    tokenizers=cast(Any, Rows({"unigram": "extensions.families.xlm_roberta:TOKENIZER"})),
 )
-_ROWS = (
-    Family(
-        model_type="bert",
-        title="BERT",
-        classes="Bert",
-        tied=TIED,
-        fixed={"norm_placement": "post"} | BERT,
-        tokenizers=("word pieces", "unigram"),
-    ),
-    Family(
-        model_type="megatron-bert",
-        title="MegatronBert",
-        classes="MegatronBert",
-        tied=TIED,
-        fixed={"norm_placement": "pre"} | BERT,
-    ),
-    ROBERTA,
-    replace(ROBERTA, model_type="xlm-roberta", title="XLM-RoBERTa", classes="XLMRoberta", tokenizers=("unigram",)),
-    replace(ROBERTA, model_type="camembert", title="CamemBERT", classes="Camembert", tokenizers=("unigram",)),
-    Family(
-        model_type="distilbert",
-        title="DistilBERT",
-        classes="DistilBert",
-        form="distilbert",
-        prefix="distilbert",
-        unprefixed=("embeddings", "transformer"),
-        layer="transformer.layer",
-        names={
-            "attention/query": "attention.q_lin",
-            "attention/key": "attention.k_lin",
-            "attention/value": "attention.v_lin",
-            "attention/output": "attention.out_lin",
-            "attention/layer_norm": "sa_layer_norm",
-            "mlp/inner": "ffn.lin1",
-            "mlp/outer": "ffn.lin2",
-            "mlp/layer_norm": "output_layer_norm",
-            "pooler": "pre_classifier",
-            "masked_lm/transform": "vocab_transform",
-            "masked_lm/layer_norm": "vocab_layer_norm",
-            "masked_lm/bias": "vocab_projector.bias",
-        },
-        tied={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
-        keys={
-            "hidden_size": "dim",
-            "num_hidden_layers": "n_layers",
-            "num_attention_heads": "n_heads",
-            "intermediate_size": "hidden_dim",
-            "hidden_act": "activation",
-            "hidden_dropout_prob": "dropout",
-            "attention_probs_dropout_prob": "attention_dropout",
-        },
-        supported=ENCODER,
-        fixed={
-            "norm_placement": "post",
-            "type_vocab_size": 0,
-            "pooler_act": "relu",
-            "embedding_size": 0,
-            EPSILON: 1e-12,
-        }
-        | PLAIN,
-    ),
-    Family(
-        model_type="electra",
-        title="ELECTRA",
-        classes="Electra",
-        form="electra",
-        prefix="electra",
-        unprefixed=("embeddings", "embeddings_project", "encoder"),
-        names={
-            "masked_lm/transform": "generator_predictions.dense",
-            "masked_lm/layer_norm": "generator_predictions.LayerNorm",
-            "masked_lm/bias": "generator_lm_head.bias",
-            "classifier": "classifier.out_proj",
-            "multilabel": "classifier.out_proj",
-        },
-        poolers={
-            "classifier": "classifier.dense",
-            "multilabel": "classifier.dense",
-            "choice": "sequence_summary.summary",
-        },
-        tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
-        supported=ABSOLUTE
-        | {"hidden_act": "gelu", "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
-        fixed={"norm_placement": "post", "hidden_act": "gelu", "pooler_act": "gelu"} | PLAIN,
-    ),
-    Family(
-        model_type="modernbert",
-        title="ModernBERT",
-        classes="ModernBert",
-        form="modernbert",
-        prefix="model",
-        unprefixed=("embeddings", "layers", "final_norm"),
-        layer="layers",
-        names={
-            "embeddings/word": "model.embeddings.tok_embeddings",
-            "embeddings/layer_norm": "model.embeddings.norm",
-            "final/layer_norm": "model.final_norm",
-            "attention/query": "attn.Wqkv.query",
-            "attention/key": "attn.Wqkv.key",
-            "attention/value": "attn.Wqkv.value",
-            "attention/output": "attn.Wo",
-            "attention/layer_norm": "attn_norm",
-            "mlp/inner": "mlp.Wi.inner",
-            "mlp/gate": "mlp.Wi.gate",
-            "mlp/outer": "mlp.Wo",
-            "mlp/layer_norm": "mlp_norm",
-            "masked_lm/transform": "head.dense",
-            "masked_lm/layer_norm": "head.norm",
-            "masked_lm/bias": "decoder.bias",
-            "pooler": "head.dense",
-            "pooler/layer_norm": "head.norm",
-            "answer_span": "classifier",
-        },
-        tied={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
-        fixed={
-            "norm_placement": "pre",
-            "type_vocab_size": 0,
-            "embedding_size": 0,
-            "embedding_norm": True,
-            "biases": False,
-            "gated": True,
-            "positions": "rotary",
-            "norm": "layer",
-            "masked_lm_head": "tied",
-        },
-        tokenizers=("bracketed byte pairs",),
-        one_head=True,
-    ),
-    Family(
-        model_type="neobert",
-        title="NeoBERT",
-        classes="NeoBERT",
-        class_names={"BertModel": "NeoBERT", "BertForMaskedLM": "NeoBERTLMHead"},
-        form="neobert",
-        prefix="model",
-        unprefixed=("encoder", "transformer_encoder", "layer_norm"),
-        layer="transformer_encoder",
-        names={
-            "embeddings/word": "model.encoder",
-            "final/layer_norm": "model.layer_norm",
-            "attention/query": "qkv.query",
-            "attention/key": "qkv.key",
-            "attention/value": "qkv.value",
-            "attention/output": "wo",
-            "attention/layer_norm": "attention_norm",
-            "mlp/inner": "ffn.w12.inner",
-            "mlp/gate": "ffn.w12.gate",
-            "mlp/outer": "ffn.w3",
-            "mlp/layer_norm": "ffn_norm",
-            "masked_lm/words": "decoder",
-            "masked_lm/bias": "decoder.bias",
-            "pooler": "dense",
-            "classifier": "classifier",
-            "multilabel": "classifier",
-        },
-        tied={},
-        fixed={
-            "norm_placement": "pre",
-            "type_vocab_size": 0,
-            "hidden_act": "silu",
-            "rotary_base": 10_000.0,
-        }
-        | BERT
-        | {
-            "biases": False,
-            "gated": True,
-            "positions": "rotary",
-            "norm": "rms",
-            "masked_lm_head": "linear",
-        },
-        tasks=(CLASSIFIER.name, MULTILABEL.name),
-        remote=True,
-    ),
+CAUSAL = "gpt2"
+"""the only family of causal models, and of decoders"""
+FAMILIES: Mapping[str, Family] = Rows(
+    {
+        "bert": "bert.convert.families:BERT",
+        "megatron-bert": "extensions.families.megatron_bert:FAMILY",
+        "roberta": "extensions.families.roberta:FAMILY",
+        "xlm-roberta": "extensions.families.xlm_roberta:XLM_ROBERTA",
+        "camembert": "extensions.families.xlm_roberta:CAMEMBERT",
+        "distilbert": "extensions.families.distilbert:FAMILY",
+        "electra": "extensions.families.electra:FAMILY",
+        "modernbert": "extensions.families.modernbert:FAMILY",
+        "neobert": "extensions.families.neobert:FAMILY",
+        CAUSAL: "bert.convert.gpt2:FAMILY",
+    }
 )
-FAMILIES: dict[str, Family] = {row.model_type: row for row in _ROWS}
-RENAMED: dict[str, Family] = {row.form: row for row in reversed(_ROWS) if row.form != "huggingface"}
+ENCODERS = tuple(name for name in FAMILIES if name != CAUSAL)
 
 
 def of(config: ModelConfig, tokens: Kind, path: Path) -> Family:
     """Return the family that has a model. Raise InputError, naming the file `path` and the cause, if none has it."""
     if config.hidden_act not in ACTIVATIONS.values():
         raise InputError(f"{path}: hidden_act {config.hidden_act} has no name in the other formats")
-    rows = [row for row in _ROWS if tokens in row.tokenizers]
+    known = [FAMILIES[name] for name in ENCODERS]
+    rows = [row for row in known if tokens in row.kinds]
     nearest = min(rows, key=lambda row: (len(row.differences(config)), -len(row.fixed)))  # of several the narrowest
     if not (wrong := nearest.differences(config)):
         return nearest
     needed = ", ".join(f"{key} {value!r}, not {getattr(config, key)!r}" for key, value in wrong)
     reason = f"of the other formats {nearest.title} is nearest, which has {needed}"
-    if other := next((row for row in _ROWS if not row.differences(config)), None):
-        kinds = " or ".join(other.tokenizers)
+    if other := next((row for row in known if not row.differences(config)), None):
+        kinds = " or ".join(other.kinds)
         reason = (
             f"its tokenizer is one of {tokens}; {other.title}, which has its settings, has {kinds}, and "
             f"{nearest.title}, which has {tokens}, has {needed}"

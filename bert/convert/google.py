@@ -149,7 +149,7 @@ def write_model(model: Model, folder: Path) -> None:
     """
     if model.config.causal:
         raise InputError("a causal model has no form in Google's format; export it with huggingface instead of google")
-    if model.form != "huggingface":
+    if model.family.names:
         title = model.family.title
         raise InputError(f"{title} has no form in Google's format; export it with huggingface instead of google")
     if model.config.norm_placement == "pre":

@@ -6,21 +6,17 @@ one kernel (joined.py).
 Source: transformers (modeling_gpt2.py, configuration_gpt2.py, tokenization_gpt2.py).
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bert.convert.families import ACTIVATIONS
+from bert.convert import run
+from bert.convert.families import ACTIVATIONS, CAUSAL, PLAIN, Family, TokenizerFiles
 from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
 from bert.text import byte_bpe
-
-KIND = "GPT2LMHeadModel"
-UNPREFIXED = ("wte", "wpe", "h", "ln_f")  # first part of the names in a model without a head
-IGNORED = ("transformer.h.*.attn.bias", "transformer.h.*.attn.masked_bias")  # buffers of earlier versions
-TIED = {"lm_head.weight": "transformer.wte.weight"}
-VOCAB, MERGES = byte_bpe.GPT2_FILES[0]
 
 SIZES = {
     "vocab_size": "vocab_size",
@@ -81,26 +77,24 @@ def read_config(fields: Mapping[str, Any], path: Path) -> ModelConfig:
         raise InputError(f"{path}: {error}") from error
 
 
-def config_fields(config: ModelConfig, end: int) -> dict[str, Any]:
-    """Return the content of config.json. end: id of `<|endoftext|>`."""
-    activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.hidden_act)
+def config_fields(config: ModelConfig, activation: str) -> dict[str, Any]:
+    """Return the entries of config.json. activation: its name there."""
     fixed = {key: value for key, value in SUPPORTED.items() if value is not None}
     sizes = {key: getattr(config, ours) for key, ours in SIZES.items()} | {"n_ctx": config.max_position_embeddings}
     rates = {key: getattr(config, ours) for key, (ours, _) in RATES.items()}
-    kind = {"architectures": [KIND], "model_type": "gpt2", "activation_function": activation}
-    ends = {"bos_token_id": end, "eos_token_id": end}
     inner = {"n_inner": config.intermediate_size, "embd_pdrop": config.hidden_dropout_prob}
-    return kind | fixed | sizes | inner | rates | ends
+    return {"activation_function": activation} | fixed | sizes | inner | rates
 
 
-def read_tokenizer(folder: Path) -> str:
+def read_tokenizer(folder: Path, config: ModelConfig) -> str:
     """Return the content of the `tokenizer.json` that the folder has, or that its vocab.json and merges.txt make.
 
-    Raise InputError if it has neither, or if they are not those of a byte-level BPE.
+    Raise InputError if it has neither, if they are not those of a byte-level BPE, or if the model has fewer rows.
     """
     tables, (path, *_) = byte_bpe.tables_of(folder)
     text = byte_bpe.text_of_tables(tables, path)
     _check_ends(folder, tables.vocabulary[byte_bpe.END])
+    run.check_vocab_size(config, json.loads(text)["model"]["vocab"], folder / byte_bpe.NAME)
     return text
 
 
@@ -114,12 +108,37 @@ def _check_ends(folder: Path, end: int) -> None:
             )
 
 
-def write_tokenizer(text: str, longest: int, folder: Path) -> None:
-    """Write the files from which transformers reads a tokenizer. text: of `tokenizer.json`. longest: in tokens."""
+def write_tokenizer(text: str, longest: int, folder: Path) -> dict[str, int]:
+    """Write the files from which transformers reads a tokenizer; return the ids of special tokens for config.json.
+
+    text: of `tokenizer.json`. longest: in tokens.
+    """
     with files.atomic_write(folder / byte_bpe.NAME) as stream:
         stream.write(text)
-    byte_bpe.save(*byte_bpe.read(folder / byte_bpe.NAME), folder)
+    vocabulary, merges = byte_bpe.read(folder / byte_bpe.NAME)
+    byte_bpe.save(vocabulary, merges, folder)
     roles = dict.fromkeys(("bos_token", "eos_token", "unk_token"), byte_bpe.END)
     settings = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": False, "model_max_length": longest}
     files.write_json(folder / "tokenizer_config.json", settings | roles)
     files.write_json(folder / "special_tokens_map.json", roles)
+    return dict.fromkeys(("bos_token_id", "eos_token_id"), vocabulary[byte_bpe.END])
+
+
+FAMILY = Family(
+    model_type=CAUSAL,
+    title="GPT-2",
+    classes="GPT2",
+    class_names={"BertModel": "GPT2LMHeadModel"},
+    prefix="transformer",
+    unprefixed=("wte", "wpe", "h", "ln_f"),
+    tied={"lm_head.weight": "transformer.wte.weight"},
+    fixed={"norm_placement": "pre", "type_vocab_size": 0} | PLAIN,
+    read_config=read_config,
+    config_fields=config_fields,
+    ignored=("transformer.h.*.attn.bias", "transformer.h.*.attn.masked_bias"),  # buffers of earlier versions
+    word_pieces=False,
+    tokenizers={"byte pairs": TokenizerFiles(read_tokenizer, write_tokenizer)},
+    tasks=(),
+    pipeline="text-generation",
+    adapters=False,
+)

@@ -7,14 +7,13 @@ refused by name. A `pytorch_model.bin` is a pickle, which can run arbitrary code
 import contextlib
 import glob
 import itertools
-import json
 import re
 import string
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -22,20 +21,7 @@ from safetensors.numpy import save
 from tokenizers import BertWordPieceTokenizer
 from tokenizers.models import WordPiece
 
-from bert.convert import (
-    architecture,
-    card,
-    fast_tokenizer,
-    foreign,
-    gpt2,
-    joined,
-    modernbert,
-    names,
-    roberta,
-    run,
-    sentence,
-    xlm_roberta,
-)
+from bert.convert import architecture, card, fast_tokenizer, foreign, joined, names, run, sentence
 from bert.convert.families import FAMILIES, Family
 from bert.convert.run import Model
 from bert.core import files
@@ -45,7 +31,6 @@ from bert.embedding import of as of_settings
 from bert.heads import CLASSIFIER, KINDS, REPLACED_TOKEN, TAGS, Kind
 from bert.labels import SIGMOID, Head, by_number
 from bert.text import byte_bpe, tokenizer_kind
-from bert.text.bracketed_bpe import BracketedBPE
 from bert.text.normalization import UNCASED, Rules
 from bert.text.vocabulary import (
     FAST,
@@ -60,7 +45,7 @@ from bert.text.vocabulary import (
 
 CONFIG, VOCAB, WEIGHTS = "config.json", "vocab.txt", "model.safetensors"
 INDEX, TOKENIZER, TOKENIZER_CONFIG = "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"
-ADDED_TOKENS = "added_tokens.json"
+ADDED_TOKENS, PAIRS = "added_tokens.json", ("vocab.json", "merges.txt")
 UNKNOWN = "remove them if the model does not need them, or give --head none to import the encoder alone"
 UNREAD = "(not read) "  # before the name of a tensor whose place another one has
 SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.safetensors")  # a name in the index
@@ -69,10 +54,6 @@ DTYPES = ("F32", "F16", "BF16")  # float32 holds every value of the other two
 # What "classifier" is in the classes of transformers: they use the name for four heads.
 CLASSIFIERS = [kind for kind in KINDS.values() if kind.huggingface == "classifier"]
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # of earlier versions
-IGNORED = (
-    *(f"{prefix}.{name}" for prefix in {family.prefix for family in FAMILIES.values()} for name in BUFFERS),
-    *gpt2.IGNORED,
-)
 WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")  # that PyTorch puts within names
 NONE = "none"  # only the encoder is taken
 NORMALIZER = {  # names in tokenizer_config.json -> in the normalizer of tokenizer.json
@@ -118,7 +99,7 @@ def input_files(folder: Path) -> list[Path]:
 
 def _input_files(folder: Path) -> list[Path]:
     """Return the files that an import reads of a folder of transformers."""
-    optional = (VOCAB, TOKENIZER, TOKENIZER_CONFIG, gpt2.VOCAB, gpt2.MERGES)
+    optional = (VOCAB, TOKENIZER, TOKENIZER_CONFIG, *PAIRS)
     return [folder / CONFIG, *_shards(folder), *(folder / name for name in optional if (folder / name).exists())]
 
 
@@ -216,7 +197,7 @@ def _opened(folder: Path, family: Family, heads: int, surplus: str) -> Iterator[
     """
     prefixes = dict.fromkeys(family.unprefixed, family.prefix)
     with contextlib.ExitStack() as stack:
-        tensors = Tensors(prefixes | dict.fromkeys(gpt2.UNPREFIXED, "transformer"), heads, surplus)
+        tensors = Tensors(prefixes, heads, surplus)
         for path in _shards(folder):
             if not path.exists():
                 raise InputError(f"{path}: no such file, but {INDEX} names it; download it again")
@@ -242,28 +223,15 @@ def read_model(folder: Path, head_name: str = names.AUTO, prefix: str = "") -> M
     fields = files.read_object(folder / CONFIG)
     family = FAMILIES.get(str(fields.get("model_type", "bert")), FAMILIES["bert"])
     vocab: list[str] = []
-    rules, tokenizer = UNCASED, ""
-    tokens: tokenizer_kind.Kind = "word pieces"
-    if fields.get("model_type") == "gpt2":
-        config, tokenizer = gpt2.read_config(fields, folder / CONFIG), gpt2.read_tokenizer(folder)
-        run.check_vocab_size(config, json.loads(tokenizer)["model"]["vocab"], folder / TOKENIZER)
-        tokens = "byte pairs"
-    elif fields.get("model_type") == "roberta":
-        config = architecture.read_architecture(folder / CONFIG)
-        tokenizer, tokens = _roberta_tokenizer(folder, config), "byte pairs"
-    elif fields.get("model_type") == modernbert.MODEL_TYPE:
-        config = architecture.read_architecture(folder / CONFIG)
-        tokenizer, tokens = _bracketed_tokenizer(folder, config), "bracketed byte pairs"
-    elif "unigram" in family.tokenizers and xlm_roberta.has_tokenizer(folder):
-        config = architecture.read_architecture(folder / CONFIG)
-        tokenizer, tokens = xlm_roberta.read_tokenizer(folder, config), "unigram"
-    else:
-        config = architecture.read_architecture(folder / CONFIG)
+    rules = UNCASED
+    read_config, path = family.read_config, folder / CONFIG
+    config = read_config(fields, path) if read_config else architecture.read_architecture(path)
+    tokens, tokenizer = _read_tokenizer(folder, family, config)
+    if tokens == "word pieces":
         vocab, rules = _read_vocab(folder, config)
     has_setfit = sentence.has_setfit(outer, head_name == NONE)
     fields, scored = _cross_encoder(outer, fields, rules, config, head_name)
-    form = cast(names.Form, family.form)
-    tied = gpt2.TIED if config.causal else family.tied
+    tied = family.tied
     with _opened(folder, family, config.num_attention_heads, prefix) as tensors:
         _check_prefix(config, family, tensors, prefix, folder)
         kind = _classifier(fields, tensors.shapes(), family, head_name, folder / CONFIG)
@@ -280,18 +248,18 @@ def read_model(folder: Path, head_name: str = names.AUTO, prefix: str = "") -> M
         absent = {*KINDS} - {*family.tasks} | {name.name for name in _classifiers(family) if name != kind}
         if family.one_head:
             absent |= {"pooler"} if kind is None else {"masked_lm"} if not words else set()
-        ignored = [*IGNORED, f"{UNREAD}*"]
+        ignored = [*(f"{family.prefix}.{name}" for name in BUFFERS), *family.ignored, f"{UNREAD}*"]
         if head_name == NONE:
             absent |= {*KINDS}
-            encoder = "transformer." if config.causal else f"{family.prefix}."
-            ignored += [glob.escape(name) for name in shapes if not name.startswith(encoder)]
-        match = names.match(config, form, shapes, folder, ignored, absent, remedy=UNKNOWN)
-        classes = names.class_count(form, shapes, absent)
+            ignored += [glob.escape(name) for name in shapes if not name.startswith(f"{family.prefix}.")]
+        match = names.match(config, family, shapes, folder, ignored, absent, remedy=UNKNOWN)
+        classes = names.class_count(family, shapes, absent)
         head = architecture.head(match.heads, fields, classes, folder / CONFIG)
         head = scored.of(head) if scored else head
-        if head and head.kind == TAGS.name and tokens in ("byte pairs", "bracketed byte pairs"):
-            head = replace(head, spaced=byte_bpe.has_prefix(tokenizer))  # as it is with is_split_into_words
-        values = run.gather(match, form, tensors.get, folder)
+        has_prefix = family.tokenizers[tokens].has_prefix if tokenizer else None
+        if head and head.kind == TAGS.name and has_prefix:
+            head = replace(head, spaced=has_prefix(tokenizer))  # as it is with is_split_into_words
+        values = run.gather(match, family, tensors.get, folder)
     left = [name.removeprefix(UNREAD) for name in match.ignored]
     match = match._replace(ignored=[*left, *sorted(unsupported)])
     settings = run.import_settings(f"huggingface {outer.name}", match)
@@ -350,8 +318,8 @@ def _check_prefix(config: ModelConfig, family: Family, tensors: Tensors, prefix:
         if not any(name.startswith(prefix) for name in stored) and not (prefix in WRAPPERS and wrapped):
             raise UsageError(f"--prefix {prefix!a}: no tensor of {folder} begins with it; leave it out")
         return
-    outer = "transformer." if config.causal else f"{family.prefix}."
-    words = next(names.encoder(config)).name(cast(names.Form, family.form))
+    outer = f"{family.prefix}."
+    words = next(names.encoder(config)).name(family)
     inner = words.removeprefix(outer)
     others = [name for name in stored if name.endswith(f".{inner}")] if words not in tensors.shapes() else []
     for name in others[:1] or wrapped[:1]:
@@ -442,23 +410,12 @@ def _check_tied(tied: Mapping[str, str], tensors: Tensors, shapes: dict[str, nam
             raise InputError(f"{folder}: {copy} differs from {original}; only tied output weights are supported")
 
 
-def _roberta_tokenizer(folder: Path, config: ModelConfig) -> str:
-    """Return the content of a run's tokenizer.json."""
-    settings = files.read_object(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).exists() else {}
-    tables, path = roberta.read_tokenizer(folder, settings.get("add_prefix_space", False))
-    run.check_vocab_size(config, tables.vocabulary, path)
-    return byte_bpe.text_of_tables(tables, path)
-
-
-def _bracketed_tokenizer(folder: Path, config: ModelConfig) -> str:
-    """Return the content of a run's tokenizer.json."""
-    path = folder / TOKENIZER
-    if not path.exists():
-        raise InputError(f"{folder}: no {TOKENIZER}; write it with save_pretrained of transformers")
-    tokenizer = BracketedBPE(path)
-    run.check_vocab_size(config, tokenizer.vocabulary, path)
-    modernbert.check_settings(folder, tokenizer.prefix)
-    return str(tokenizer_kind.content(path))
+def _read_tokenizer(folder: Path, family: Family, config: ModelConfig) -> tuple[tokenizer_kind.Kind, str]:
+    """Return the kind of a folder's tokenizer, and the content of a run's tokenizer.json, empty for word pieces."""
+    for kind, stored in family.tokenizers.items():
+        if (text := stored.read(folder, config)) is not None:
+            return kind, text
+    return "word pieces", ""
 
 
 def _read_vocab(folder: Path, config: ModelConfig) -> tuple[list[str], Rules]:
@@ -626,37 +583,32 @@ def write_model(model: Model, folder: Path) -> None:
 
     Raise InputError if the model has two heads that transformers calls the same.
     """
-    causal, heads = model.config.causal, set(model.match.heads)
+    family, heads = model.family, set(model.match.heads)
     if len(same := [name for name in names.SAME_NAME if name in heads]) > 1:
         raise InputError(f"transformers calls the heads {' and '.join(same)} the same; export a model with one of them")
-    if not causal and model.form != "huggingface" and "next_sentence" in heads:
-        raise InputError(f"{model.family.title} has no head next_sentence in transformers; pretrain without pairs")
-    if not causal and model.family.model_type != "electra" and REPLACED_TOKEN in heads:
+    if family.names and "next_sentence" in heads:
+        raise InputError(f"{family.title} has no head next_sentence in transformers; pretrain without pairs")
+    if not family.replaced_tokens and REPLACED_TOKEN in heads:
         raise InputError(
-            f"{model.family.title} has no head {REPLACED_TOKEN} in transformers; ELECTRA has, whose settings differ: "
+            f"{family.title} has no head {REPLACED_TOKEN} in transformers; ELECTRA has, whose settings differ: "
             "pretrain with --model.pooler_act gelu"
         )
-    if not causal and (lacking := heads & KINDS.keys() - set(model.family.tasks)):
-        raise InputError(f"{model.family.title} has no head {sorted(lacking)[0]} on the Hub; use bert.export onnx")
-    if not causal and model.family.one_head:
+    if lacking := heads & KINDS.keys() - set(family.tasks):
+        raise InputError(f"{family.title} has no head {sorted(lacking)[0]} on the Hub; use bert.export onnx")
+    if family.one_head:
         _check_one_head(model, heads)
-    kind = gpt2.KIND if causal else next(name for name, needed in CLASSES if needed <= heads)
+    kind = next(name for name, needed in CLASSES if needed <= heads)
     tensors = {}
     for weight in model.match.weights:
-        name = weight.name(model.form)
-        name = name.removeprefix(f"{model.family.prefix}.") if kind == "BertModel" else name
-        tensors[name] = weight.write(model.form, model.values[weight.ours])
-    if places := [] if causal else [place for head, place in model.family.poolers.items() if head in heads]:
-        pooler = f"{model.family.prefix}.pooler.dense."
+        name = weight.name(family)
+        name = name.removeprefix(f"{family.prefix}.") if kind == "BertModel" and not model.config.causal else name
+        tensors[name] = weight.write(family, model.values[weight.ours])
+    if places := [place for head, place in family.poolers.items() if head in heads]:
+        pooler = f"{family.prefix}.pooler.dense."
         tensors = {name.replace(pooler, f"{places[0]}."): value for name, value in tensors.items()}
     with files.atomic_write(folder / WEIGHTS, "wb") as stream:
         stream.write(save(joined.joined(tensors, model.config.num_attention_heads), metadata={"format": "pt"}))
-    if causal:
-        gpt2.write_tokenizer(model.tokenizer, model.config.max_position_embeddings, folder)
-        end = byte_bpe.ByteBPE(folder / TOKENIZER).end
-        files.write_json(folder / CONFIG, gpt2.config_fields(model.config, end))
-    else:
-        write_config(model, folder, kind, write_tokenizer(model, folder))
+    write_config(model, folder, kind, write_tokenizer(model, folder))
     if embedding := of_settings(model.settings, folder / CONFIG):
         sentence.write(embedding, model.config, folder)
     with files.atomic_write(folder / "README.md") as stream:
@@ -675,7 +627,7 @@ def _check_one_head(model: Model, heads: set[str]) -> None:
 
 
 def write_config(model: Model, folder: Path, kind: str, more: dict[str, Any]) -> None:
-    """Write config.json of an encoder. kind: the class of BERT. more: entries of the tokenizer."""
+    """Write config.json. kind: the class of BERT. more: entries of the tokenizer."""
     family = model.family
     specific: dict[str, Any] = {"architectures": [family.class_of(kind)], "model_type": family.model_type}
     specific |= more | {"tie_word_embeddings": model.config.masked_lm_head == "tied"}
@@ -692,22 +644,17 @@ def write_config(model: Model, folder: Path, kind: str, more: dict[str, Any]) ->
 
 
 def write_tokenizer(model: Model, folder: Path) -> dict[str, int]:
-    """Write the files of an encoder's tokenizer; return the ids of special tokens for config.json.
+    """Write the files of the tokenizer; return the ids of special tokens for config.json.
 
     Say so on stderr if it differs from the one of the run.
     """
     read = model.settings.get("inputs") if "imported" in model.settings else None  # of a CrossEncoder
     longest = read["length"] if isinstance(read, dict) else model.config.max_position_embeddings
-    text = model.tokenizer
-    if model.tokens in ("byte pairs", "bracketed byte pairs") and model.head and model.head.kind == TAGS.name:
-        # What is_split_into_words makes of a word follows from the tokenizer.
-        text = byte_bpe.with_prefix(text) if model.head.spaced else text
-    if model.tokens == "bracketed byte pairs":
-        return modernbert.write_tokenizer(text, longest, folder)
-    if model.tokens == "unigram":
-        return xlm_roberta.write_tokenizer(text, longest, folder)
-    if text:
-        return roberta.write_tokenizer(text, longest, folder)
+    if text := model.tokenizer:
+        stored = model.family.tokenizers[model.tokens]
+        if stored.with_prefix and model.head and model.head.kind == TAGS.name and model.head.spaced:
+            text = stored.with_prefix(text)  # what is_split_into_words makes of a word follows from the tokenizer
+        return stored.write(text, longest, folder)
     run.write_vocab(model, folder)
     rules = model.rules
     if differing := fast_tokenizer.differing(rules, model.vocab):

@@ -16,13 +16,12 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from bert.convert.families import RENAMED
+from bert.convert.families import Family
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.heads import KINDS, REPLACED_TOKEN
 
-Form = Literal["ours", "google", "huggingface", "roberta", "distilbert", "electra", "modernbert", "neobert"]
-FORMS: tuple[Form, ...] = ("ours", "google", "huggingface")  # in the order of the columns below
+Form = Literal["ours", "google"] | Family  # a family: its names in Hugging Face's format
 Shape = tuple[int, ...]
 MAX_LISTED = 4  # names in a message
 AUTO: Final = "auto"  # which head of transformers `classifier` is, says `architectures`
@@ -96,7 +95,7 @@ NEW_HEADS = ("pooler", "next_sentence", REPLACED_TOKEN, *KINDS)  # which have bi
 HEAD_NAMES = list(dict.fromkeys(row[0].split("/")[0] for row in HEADS))
 NOT_GOOGLE = [row[0] for row in HEADS if not row[1]]  # heads that Google's format has no name for
 SAME_NAME = [row[0] for row in HEADS if row[2] == "classifier"]  # heads that Hugging Face's format calls the same
-TENSORS = {  # kind -> for each of its tensors the suffixes in the order of FORMS; those of other families are BERT's
+TENSORS = {  # kind -> for each of its tensors the suffixes in the order of the columns; other families have BERT's
     "table": (("", "", ".weight"),),
     "vector": (("", "", ""),),
     "norm": (("/gamma", "/gamma", ".weight"), ("/beta", "/beta", ".bias")),
@@ -111,12 +110,15 @@ class Weight(NamedTuple):
     ours: str
     google: str
     huggingface: str
-    renamed: dict[str, str]  # name in each form of `families.RENAMED`
+    part: str  # our name of what it is a tensor of
+    suffix: str  # of its names in Hugging Face's format
     shape: Shape
 
     def name(self, form: Form) -> str:
         """Return its name in a form."""
-        return self.renamed[form] if form in self.renamed else str(getattr(self, form))
+        if isinstance(form, Family):
+            return form.name(self.part, self.huggingface.removesuffix(self.suffix)) + self.suffix
+        return self.ours if form == "ours" else self.google
 
     def is_transposed(self, form: Form) -> bool:
         """Return whether a form stores it transposed."""
@@ -143,7 +145,7 @@ class Weight(NamedTuple):
         return np.ascontiguousarray(value.T) if self.is_transposed(form) else value
 
     def _unused_rows(self, form: Form) -> int:
-        return RENAMED[form].unused_positions if form in RENAMED and self.ours == "embeddings/position" else 0
+        return form.unused_positions if isinstance(form, Family) and self.ours == "embeddings/position" else 0
 
 
 def _weights(row: tuple[str, str, str, str, str], config: ModelConfig, classes: int = 0) -> Iterator[Weight]:
@@ -162,11 +164,9 @@ def _weights(row: tuple[str, str, str, str, str], config: ModelConfig, classes: 
     first = tuple(sizes[axis] for axis in axes)
     part = names[0].split("/")[0]
     biased = config.biases or (part in NEW_HEADS and not (part == "pooler" and config.head_transform))
-    renamed = {form: family.name(names[0], names[2]) for form, family in RENAMED.items()}
     for suffixes, shape in zip(TENSORS[kind][: 1 + biased], (first, first[-1:]), strict=False):
         ours, google, huggingface = (name + suffix for name, suffix in zip(names, suffixes, strict=True))
-        theirs = {form: name + suffixes[-1] for form, name in renamed.items()}
-        yield Weight(ours, google, huggingface, theirs, shape)
+        yield Weight(ours, google, huggingface, names[0], suffixes[-1], shape)
 
 
 def encoder(config: ModelConfig) -> Iterator[Weight]:
@@ -220,10 +220,9 @@ def class_count(form: Form, shapes: Mapping[str, Shape], absent: Container[str] 
 
     absent: as in `match`.
     """
-    family = RENAMED.get(form)
-    place = FORMS.index("huggingface" if family else form)
+    place = 2 if isinstance(form, Family) else ("ours", "google").index(form)
     for row in HEADS:
-        name = family.name(row[0], row[2]) if family else row[place]
+        name = form.name(row[0], row[2]) if isinstance(form, Family) else row[place]
         bias = name + TENSORS[row[3]][-1][place]
         if row[4] == "DC" and row[0] not in absent and bias in shapes:
             return next(iter(shapes[bias]), 0)

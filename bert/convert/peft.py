@@ -23,16 +23,15 @@ from bert.convert import architecture, foreign, joined, names, run, sentence
 from bert.convert.families import Family
 from bert.convert.huggingface import DTYPES
 from bert.convert.names import Shape
-from bert.convert.roberta import SETTINGS
 from bert.convert.run import Model
 from bert.core import files
 from bert.core.errors import InputError, UsageError
 from bert.heads import ANSWER_SPAN, CLASSIFIER, KINDS, MULTILABEL, TAGS
 from bert.labels import SIGMOID, Head
 from bert.model.low_rank import SCALE, A, B
-from bert.text import byte_bpe
 
 CONFIG, WEIGHTS, PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
+SETTINGS = "tokenizer_config.json"
 TASKS = {
     CLASSIFIER.name: "SEQ_CLS",
     MULTILABEL.name: "SEQ_CLS",
@@ -73,7 +72,7 @@ def read_model(folder: Path, head_name: str, base: Path) -> Model:
             f"{path}: peft_type is {method!a:.60}; supported: LORA. What changes weights alone (IA3, LoHa) can be "
             "merged in peft (merge_and_unload, save_pretrained), prompts and prefixes cannot"
         )
-    family, form = _family(model, base), model.form
+    family = _family(model, base)
     tensors, added = _tensors(folder / WEIGHTS, family)
     kind = _kind(fields, model.head) if head_name == names.AUTO else head_name
     kept = not added and kind in (None, model.head and model.head.kind) and not _has_head(tensors, family)
@@ -82,7 +81,7 @@ def read_model(folder: Path, head_name: str, base: Path) -> Model:
     tied = not kind and not added and "masked_lm" in model.match.heads and _has_words(tensors, family)
     settings = _Settings(fields, path, f"{family.prefix}." if added else "", tied)
     updates: dict[str, np.ndarray] = {}
-    known = {weight.name(form): weight for weight in model.match.weights}
+    known = {weight.name(family): weight for weight in model.match.weights}
     for module, pair in _pairs(tensors, folder / WEIGHTS).items():
         weight = known.get(f"{module}.weight")
         if weight is None or len(weight.shape) != 2:
@@ -92,7 +91,7 @@ def read_model(folder: Path, head_name: str, base: Path) -> Model:
             )
         rank, scale = settings.of(module)
         kernel = weight.ours.endswith("/kernel")
-        outputs, inputs = weight.shape_in(form) if kernel else weight.shape_in(form)[::-1]
+        outputs, inputs = weight.shape_in(family) if kernel else weight.shape_in(family)[::-1]
         (a, b), shapes = pair, [[rank, inputs], [outputs, rank]]
         if [[*a.shape], [*b.shape]] != shapes or not (np.isfinite(a).all() and np.isfinite(b).all()):
             raise InputError(
@@ -104,8 +103,8 @@ def read_model(folder: Path, head_name: str, base: Path) -> Model:
             updates |= {f"{ours}/{A}": np.ascontiguousarray(a.T), f"{ours}/{B}": np.ascontiguousarray(b.T)}
             updates[f"{ours}/{SCALE}"] = np.array(scale, np.float32)
         else:
-            name = weight.name(form)
-            value = tensors.get(name, weight.write(form, model.values[weight.ours]))
+            name = weight.name(family)
+            value = tensors.get(name, weight.write(family, model.values[weight.ours]))
             tensors[name] = value + np.float32(scale) * (b @ a if kernel else (b @ a).T)
     made = _with_heads(model, tensors, kind, folder, family, updates, kept)
     return _of_sentences(dataclasses.replace(made, head=_head(made, model, folder)), folder)
@@ -144,8 +143,8 @@ def _head(made: Model, base: Model, folder: Path) -> Head | None:
         return None
     if own and own.kind == head.kind:
         return own if own.outputs == head.outputs else dataclasses.replace(head, spaced=own.spaced)
-    pairs = made.tokens == "byte pairs" and not byte_bpe.has_prefix(made.tokenizer)
-    if head.kind != TAGS.name or not pairs:
+    has_prefix = made.family.tokenizers[made.tokens].has_prefix if made.tokenizer else None
+    if head.kind != TAGS.name or has_prefix is None or has_prefix(made.tokenizer):
         return head
     settings = files.read_object(folder / SETTINGS) if (folder / SETTINGS).exists() else {}
     if type(spaced := settings.get("add_prefix_space")) is not bool:
@@ -209,25 +208,26 @@ def _with_heads(
 
     kept: whether the base keeps the head of its task.
     """
-    form = model.form
     if kind and (pooler := family.poolers.get(kind)):
         moved = f"{family.prefix}.pooler.dense."
         tensors = {re.sub(f"^{re.escape(pooler)}\\.", moved, name): value for name, value in tensors.items()}
     own = [weight for weight in model.match.weights if kept or weight.ours.split("/")[0] not in KINDS]
-    stored: dict[str, np.ndarray] = {weight.name(form): weight.write(form, model.values[weight.ours]) for weight in own}
+    stored: dict[str, np.ndarray] = {
+        weight.name(family): weight.write(family, model.values[weight.ours]) for weight in own
+    }
     stored |= tensors
     shapes: dict[str, Shape] = {name: value.shape for name, value in stored.items()}
     absent = {name for name in names.SAME_NAME if name != kind}
-    match = names.match(model.config, form, shapes, folder / WEIGHTS, (), absent, MERGE)
-    head = architecture.head(match.heads, {}, names.class_count(form, shapes, absent), folder / CONFIG)
+    match = names.match(model.config, family, shapes, folder / WEIGHTS, (), absent, MERGE)
+    head = architecture.head(match.heads, {}, names.class_count(family, shapes, absent), folder / CONFIG)
     settings = run.import_settings(f"peft {folder.name}", match)
     is_same = (head and head.kind) == (model.head and model.head.kind)
     settings |= run.of_texts(model.settings) if is_same else {}  # another task reads texts otherwise
-    settings["imported"][CHANGED] = [w.ours for w in names.encoder(model.config) if w.name(form) in tensors]
+    settings["imported"][CHANGED] = [w.ours for w in names.encoder(model.config) if w.name(family) in tensors]
     return dataclasses.replace(
         model,
         match=match,
-        values=run.gather(match, form, stored.__getitem__, folder / WEIGHTS),
+        values=run.gather(match, family, stored.__getitem__, folder / WEIGHTS),
         updates=updates,
         settings=settings,
         head=head,
@@ -235,7 +235,7 @@ def _with_heads(
 
 
 def _family(model: Model, where: Path) -> Family:
-    if model.config.causal or model.form in ("modernbert", "neobert"):
+    if not model.family.adapters:
         raise UsageError(
             f"{where}: peft's adapters are for the families of BERT, whose queries, keys and values are separate; use "
             "the merged model"
@@ -320,8 +320,8 @@ def write_model(model: Model, folder: Path) -> None:
     """Write an adapter: the low-rank updates and the heads of a run. Raise InputError if it has no updates."""
     if not model.updates:
         raise InputError("the run has no low-rank updates; train with --lora.rank, or export huggingface")
-    family, form = _family(model, folder), model.form
-    modules = {weight.ours: weight.name(form) for weight in names.encoder(model.config)}
+    family = _family(model, folder)
+    modules = {weight.ours: weight.name(family) for weight in names.encoder(model.config)}
     tensors: dict[str, np.ndarray] = {}
     targets, ranks, scales = set[str](), set[int](), set[float]()
     for name, value in model.updates.items():
@@ -340,15 +340,15 @@ def write_model(model: Model, folder: Path) -> None:
     of_heads, saved = {}, set[str]()
     # A module is saved as a whole, also where only its bias differs from that of the base.
     differing = model.settings.get("imported", {}).get(CHANGED, ())
-    changed = {weight.name(form).rpartition(".")[0] for weight in model.match.weights if weight.ours in differing}
+    changed = {weight.name(family).rpartition(".")[0] for weight in model.match.weights if weight.ours in differing}
     for weight in model.match.weights:
-        if (module := weight.name(form).rpartition(".")[0]) in changed:
-            of_heads[weight.name(form)] = weight.write(form, model.values[weight.ours])
+        if (module := weight.name(family).rpartition(".")[0]) in changed:
+            of_heads[weight.name(family)] = weight.write(family, model.values[weight.ours])
             saved.add(module.removeprefix(f"{family.prefix}."))
         elif weight.ours.split("/")[0] in names.HEAD_NAMES:
-            name = weight.name(form)
+            name = weight.name(family)
             name = name.replace(pooler, f"{moved}.") if moved else name
-            of_heads[name] = weight.write(form, model.values[weight.ours])
+            of_heads[name] = weight.write(family, model.values[weight.ours])
             saved.add(name.removeprefix(f"{family.prefix}.").split(".")[0])
     bare = "" if head else f"{family.prefix}."  # of a model without a head
     every = {f"{PREFIX}{name.removeprefix(bare)}": value for name, value in (tensors | of_heads).items()}

@@ -4,13 +4,13 @@ import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sized
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from bert import embedding, labels
 from bert.convert import architecture, families, names
-from bert.convert.families import Family
+from bert.convert.families import CAUSAL, FAMILIES, Family
 from bert.convert.names import Form, Match
 from bert.core import files, journal, manifest, outputs
 from bert.core.config import ModelConfig, flatten
@@ -26,9 +26,7 @@ from bert.text.vocabulary import load_vocab, rules_of
 from bert.training import checkpoint, description, length, selection
 from bert.training.selection import Best
 
-# Files beside the checkpoints, and the values that the configuration of a causal model must have.
-DESCRIPTION = (*description.FILES, "metrics.jsonl")
-GPT2 = {"norm_placement": "pre", "type_vocab_size": 0} | families.PLAIN
+DESCRIPTION = (*description.FILES, "metrics.jsonl")  # files beside the checkpoints
 STATE = (*checkpoint.STATE, EMBEDDING.name, GENERATOR)  # of training; of embeddings also the projection
 IGNORED = [*checkpoint.STATE, *(f"{part}/*" for part in STATE)]  # as patterns of names
 
@@ -66,14 +64,9 @@ class Model:
 
     @property
     def family(self) -> Family:
-        """Its family in Hugging Face's format; that of a causal model is GPT-2."""
-        assert not self.config.causal, "GPT-2 is no row of the table"
-        return families.of(self.config, self.tokens, Path("bert_config.json"))
-
-    @property
-    def form(self) -> Form:
-        """The names that its weights have in Hugging Face's format."""
-        return "huggingface" if self.config.causal else cast(Form, self.family.form)
+        """Its family in Hugging Face's format."""
+        path = Path("bert_config.json")
+        return FAMILIES[CAUSAL] if self.config.causal else families.of(self.config, self.tokens, path)
 
 
 def gather(match: Match, form: Form, get: Callable[[str], np.ndarray], where: object) -> dict[str, np.ndarray]:
@@ -124,7 +117,7 @@ def check_model(config: ModelConfig, vocab: Path, path: Path) -> None:
     """Do so for a model with a configuration, which `path` is to name, and a vocabulary."""
     if not config.causal:
         families.of(config, tokenizer_kind.of(vocab), path)
-    for key, value in GPT2.items() if config.causal else ():
+    for key, value in FAMILIES[CAUSAL].fixed.items() if config.causal else ():
         if (ours := getattr(config, key)) != value:
             raise InputError(f"{path}: {key} is {ours!r}; the other formats have only {value!r}")
 

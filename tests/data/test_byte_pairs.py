@@ -19,9 +19,9 @@ from bert.core.errors import InputError, UsageError
 from bert.text import byte_bpe, byte_words, dynamic_masking, tokenization
 from bert.text.json_tokenizers import BytePairTokenizer
 from tests import unigram
-from tests.bert.convert import test_modernbert, test_roberta
 from tests.bert.convert.equations import imported
 from tests.bert.text import bracketed, test_byte_words
+from tests.extensions.families import test_modernbert, test_roberta
 
 SENTENCES = [
     "The cat's 12 th\u00e9s, the river!",

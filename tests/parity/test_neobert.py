@@ -2,7 +2,7 @@
 
 transformers has no NeoBERT. $NEOBERT_CODE is the folder src/neobert/model of a clone of
 github.com/chandar-lab/NeoBERT; without it only tokens are compared. The transcription of this code in
-tests/bert/convert/test_neobert.py needs no clone; a test here compares both.
+tests/extensions/families/test_neobert.py needs no clone; a test here compares both.
 """
 
 import os
@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from bert.core.config import ModelConfig
 from bert.text.tokenization import WordPieceTokenizer
-from tests.bert.convert import test_neobert
+from tests.extensions.families import test_neobert
 from tests.parity.test_transformers import Arrays, command, oracle, ours, theirs
 
 pytestmark = pytest.mark.parity

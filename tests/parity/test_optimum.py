@@ -18,8 +18,8 @@ from bert import encode
 from bert.export import onnx_files
 from bert.labels import Head
 from tasks import predict
-from tests.bert.convert import test_roberta as roberta
 from tests.bert.export.test_onnx import HEADS, a_run, exported
+from tests.extensions.families import test_roberta as roberta
 
 pytestmark = pytest.mark.parity
 

@@ -16,7 +16,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from bert.convert import __main__ as convert
-from tests.bert.convert.test_roberta import a_folder
+from tests.extensions.families.test_roberta import a_folder
 from tests.serve.process import Service, service
 
 pytestmark = pytest.mark.slow

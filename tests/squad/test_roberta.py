@@ -9,7 +9,7 @@ from bert.text.json_tokenizers import BytePairTokenizer
 from squad import features
 from squad.config import Windowing
 from squad.examples import Example
-from tests.bert.convert.test_roberta import MERGES, TOKENS, VOCABULARY
+from tests.extensions.families.test_roberta import MERGES, TOKENS, VOCABULARY
 
 PASSAGE = "the river  the caf\u00e9 river. the the \U0001f680river"
 QUESTION = "the river"

@@ -14,8 +14,8 @@ from squad import export
 from squad import predict as answer
 from squad import train as ask
 from tasks import predict, train
-from tests.bert.convert import test_families as families
-from tests.bert.convert import test_roberta as roberta
+from tests.extensions.families import test_families as families
+from tests.extensions.families import test_roberta as roberta
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,9 @@ from bert.runs import Run
 from bert.text import byte_bpe
 from bert.text.json_tokenizers import BytePairTokenizer
 from tasks import alignment, inputs, train
-from tests.bert.convert import test_modernbert as modernbert
 from tests.bert.convert.equations import imported
-from tests.bert.convert.test_roberta import MERGES, TOKENS, VOCABULARY
+from tests.extensions.families import test_modernbert as modernbert
+from tests.extensions.families.test_roberta import MERGES, TOKENS, VOCABULARY
 
 G = "\u0120"  # a space
 

@@ -85,7 +85,7 @@ def test_a_padding_token_that_was_added_and_an_end_that_is_only_added_are_taken(
     content["added_tokens"].append(content["added_tokens"][0] | {"id": number, "content": "[PAD]"})
     content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [content["pre_tokenizer"]]}
     path.write_text(json.dumps(content), encoding="utf-8")
-    text = gpt2.read_tokenizer(exported)
+    text = gpt2.read_tokenizer(exported, ModelConfig(vocab_size=number + 1))
     (tmp_path / "new.json").write_text(text, encoding="utf-8")
     after = byte_bpe.ByteBPE(tmp_path / "new.json")
     assert (after.size, after.end, after.vocabulary["[PAD]"]) == (number + 1, before.end, number)

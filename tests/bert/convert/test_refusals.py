@@ -24,10 +24,10 @@ from bert.pretraining import PretrainingModel
 from bert.text import byte_bpe, tokenizer_kind
 from bert.text.tokenizer_kind import Kind
 from bert.training import checkpoint
-from tests.bert.convert import test_families as families
 from tests.bert.convert import test_gpt2 as gpt2
-from tests.bert.convert import test_roberta as roberta
 from tests.bert.convert.folders import SMALL, Choices, Sequences, Values, Words, a_run, models, their_folder, weights
+from tests.extensions.families import test_families as families
+from tests.extensions.families import test_roberta as roberta
 
 STEPS = {"normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"}}
 ADDED = json.dumps(STEPS | {"added_tokens": [{"content": "@@"}]})

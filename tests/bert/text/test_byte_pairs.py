@@ -12,7 +12,7 @@ from bert.core.errors import InputError
 from bert.text import byte_bpe
 from bert.text.json_tokenizers import BytePairTokenizer
 from bert.text.tokenization import tokenizer_for
-from tests.bert.convert.test_roberta import MERGES, TOKENS, VOCABULARY
+from tests.extensions.families.test_roberta import MERGES, TOKENS, VOCABULARY
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["as it is", "with a space before it"])

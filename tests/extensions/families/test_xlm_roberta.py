@@ -10,13 +10,13 @@ from safetensors.numpy import load_file, save_file
 
 from bert import fill_mask
 from bert.convert import __main__ as convert
-from bert.convert import xlm_roberta
 from bert.core.errors import InputError
 from bert.masked_words import MaskedWords
 from bert.runs import Run
-from tests.bert.convert import test_roberta as roberta
+from extensions.families import xlm_roberta
 from tests.bert.convert.equations import imported
 from tests.bert.convert.folders import same_bits, weights
+from tests.extensions.families import test_roberta as roberta
 from tests.unigram import PIECES, write
 
 CASES = {"XLMRobertaForMaskedLM": "xlm-roberta", "CamembertForMaskedLM": "camembert"}

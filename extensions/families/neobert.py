@@ -9,10 +9,11 @@ from pathlib import Path
 from reprlib import repr as shown
 from typing import Any
 
+from bert.convert.families import BERTS, Family
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
+from bert.heads import CLASSIFIER, MULTILABEL
 
-MODEL_TYPE = "neobert"
 LENGTH = "max_length"
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 SUPPORTED = {  # another value would be another function of the same weights, or other weights
@@ -27,6 +28,11 @@ SUPPORTED = {  # another value would be another function of the same weights, or
 ACTIVATION = "swiglu"
 RANGES = ("classifier_init_range", "decoder_init_range", "embedding_init_range")  # the first is for a new head
 MULTIPLE = 8  # of the width of the feed-forward layer, which is two thirds of intermediate_size, rounded up
+FIXED = (  # settings that all its models have
+    {"norm_placement": "pre", "type_vocab_size": 0, "hidden_act": "silu", "rotary_base": 10_000.0}
+    | BERTS
+    | {"biases": False, "gated": True, "positions": "rotary", "norm": "rms", "masked_lm_head": "linear"}
+)
 EPSILON, LONGEST = 1e-6, 1024  # where config.json has none
 CODE = "chandar-lab/NeoBERT--model"  # the Hub's folder, and its module
 AUTO_MAP = {
@@ -37,11 +43,10 @@ AUTO_MAP = {
 }
 
 
-def read_config(fields: Mapping[str, Any], path: Path, fixed: Mapping[str, Any]) -> ModelConfig:
+def read_config(fields: Mapping[str, Any], path: Path) -> ModelConfig:
     """Return the architecture in the fields of a config.json.
 
-    fixed: settings that all its models have. Raise InputError, naming the key, for an unsupported architecture and for
-    a missing or invalid number.
+    Raise InputError, naming the key, for an unsupported architecture and for a missing or invalid number.
     """
     for key, value in SUPPORTED.items():
         if fields.get(key, value) != value:
@@ -52,7 +57,7 @@ def read_config(fields: Mapping[str, Any], path: Path, fixed: Mapping[str, Any])
     sizes["intermediate_size"] = _rounded(sizes["intermediate_size"])
     try:
         return ModelConfig(
-            **sizes | dict(fixed),
+            **sizes | FIXED,
             max_position_embeddings=_size(fields.get(LENGTH, LONGEST), LENGTH, path),
             layer_norm_epsilon=_number(fields, "norm_eps", EPSILON, path),
             initializer_range=_number(fields, RANGES[0], 0.02, path),
@@ -81,7 +86,7 @@ def _number(fields: Mapping[str, Any], key: str, default: float, path: Path) -> 
     return float(value)
 
 
-def config_fields(config: ModelConfig) -> dict[str, Any]:
+def config_fields(config: ModelConfig, _activation: str = ACTIVATION) -> dict[str, Any]:
     """Return the entries of config.json. Raise InputError for a width that it cannot hold."""
     theirs = 3 * config.intermediate_size // 2
     if _rounded(theirs) != config.intermediate_size:
@@ -98,3 +103,39 @@ def config_fields(config: ModelConfig) -> dict[str, Any]:
             "auto_map": AUTO_MAP,
         }
     )
+
+
+FAMILY = Family(
+    model_type="neobert",
+    title="NeoBERT",
+    classes="NeoBERT",
+    class_names={"BertModel": "NeoBERT", "BertForMaskedLM": "NeoBERTLMHead"},
+    prefix="model",
+    unprefixed=("encoder", "transformer_encoder", "layer_norm"),
+    layer="transformer_encoder",
+    names={
+        "embeddings/word": "model.encoder",
+        "final/layer_norm": "model.layer_norm",
+        "attention/query": "qkv.query",
+        "attention/key": "qkv.key",
+        "attention/value": "qkv.value",
+        "attention/output": "wo",
+        "attention/layer_norm": "attention_norm",
+        "mlp/inner": "ffn.w12.inner",
+        "mlp/gate": "ffn.w12.gate",
+        "mlp/outer": "ffn.w3",
+        "mlp/layer_norm": "ffn_norm",
+        "masked_lm/words": "decoder",
+        "masked_lm/bias": "decoder.bias",
+        "pooler": "dense",
+        "classifier": "classifier",
+        "multilabel": "classifier",
+    },
+    tied={},
+    read_config=read_config,
+    config_fields=config_fields,
+    fixed=FIXED,
+    tasks=(CLASSIFIER.name, MULTILABEL.name),
+    adapters=False,
+    remote=True,
+)

@@ -1,18 +1,20 @@
-"""The files of a Unigram tokenizer in transformers: of XLM-RoBERTa, CamemBERT, and BERT models with their words.
+"""XLM-RoBERTa and CamemBERT in transformers: the files of Unigram tokenizers, also of BERT models with their words.
 
-The weights of XLM-RoBERTa and CamemBERT are those of RoBERTa. Source: transformers (tokenization_xlm_roberta.py,
-tokenization_camembert.py).
+The weights are those of RoBERTa. Source: transformers (tokenization_xlm_roberta.py, tokenization_camembert.py).
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bert.convert import run
-from bert.convert.roberta import PAD_ID, SETTINGS
+from bert.convert.families import TokenizerFiles
 from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.text import byte_bpe, tokenizer_kind, unigram
+from extensions.families import roberta
+from extensions.families.roberta import PAD_ID, SETTINGS
 
 SENTENCEPIECE = ("sentencepiece.bpe.model", "sentencepiece.model", "spiece.model", "tokenizer.model")
 # Classes without "Tokenizer" and "Fast". The first ones make a tokenizer of their own in transformers 5: of a
@@ -35,12 +37,14 @@ def has_tokenizer(folder: Path) -> bool:
     return own or tokenizer_kind.of(folder / byte_bpe.NAME) == "unigram"
 
 
-def read_tokenizer(folder: Path, config: ModelConfig) -> str:
-    """Return the content of a run's tokenizer.json.
+def read_tokenizer(folder: Path, config: ModelConfig) -> str | None:
+    """Return the content of a run's tokenizer.json; None if the folder's tokenizer is none of SentencePiece.
 
     Raise InputError if the folder has a model of SentencePiece alone, if other files say something else, or if the
     model has fewer rows than tokens.
     """
+    if not has_tokenizer(folder):
+        return None
     path = folder / byte_bpe.NAME
     if not path.exists():
         model = next(name for name in SENTENCEPIECE if (folder / name).exists())
@@ -108,3 +112,14 @@ def write_tokenizer(text: str, longest: int, folder: Path) -> dict[str, int]:
     files.write_json(folder / SETTINGS, settings | ROLES | {"mask_token": {"__type": "AddedToken", **mask}})
     files.write_json(folder / "special_tokens_map.json", ROLES | {"mask_token": mask})
     return {f"{role}_token_id": tokenizer.vocabulary[ROLES[f"{role}_token"]] for role in ("bos", "eos", "pad")}
+
+
+TOKENIZER = TokenizerFiles(read_tokenizer, write_tokenizer)
+XLM_ROBERTA = replace(
+    roberta.FAMILY,
+    model_type="xlm-roberta",
+    title="XLM-RoBERTa",
+    classes="XLMRoberta",
+    tokenizers={"unigram": TOKENIZER},
+)
+CAMEMBERT = replace(XLM_ROBERTA, model_type="camembert", title="CamemBERT", classes="Camembert")

@@ -16,7 +16,6 @@ from safetensors.numpy import load_file, save_file
 
 from bert import labels
 from bert.convert import __main__ as convert
-from bert.convert import neobert
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
 from bert.labels import Head
@@ -26,6 +25,7 @@ from bert.model.heads import TaskModel
 from bert.pretraining import PretrainingModel
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
+from extensions.families import neobert
 from tests.bert.convert.equations import Shapes, imported, random_tensors
 from tests.bert.convert.folders import Values, same_bits, weights
 
@@ -245,10 +245,10 @@ def test_heads_that_its_classes_do_not_have_are_left_aside_or_refused(tmp_path: 
 @pytest.mark.parametrize(("theirs", "ours"), [(3072, 2048), (4032, 2688), (100, 72), (36, 24), (13, 8)])
 def test_two_thirds_of_the_width_are_rounded_up_to_eights(theirs: int, ours: int) -> None:
     fields = CONFIG | {"intermediate_size": theirs}
-    config = neobert.read_config(fields, Path("config.json"), {"norm": "rms", "norm_placement": "pre", "biases": False})
+    config = neobert.read_config(fields, Path("config.json"))
     assert config.intermediate_size == ours
     again = neobert.config_fields(config)
-    assert neobert.read_config(again, Path("config.json"), {}).intermediate_size == ours
+    assert neobert.read_config(again, Path("config.json")).intermediate_size == ours
     with pytest.raises(InputError, match="multiple of 8"):
         neobert.config_fields(dataclasses.replace(config, intermediate_size=ours + 4))
 

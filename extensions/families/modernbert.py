@@ -1,8 +1,8 @@
 """ModernBERT (Warner et al. 2024) in transformers: its configuration, whose keys are others than BERT's, and tokenizer.
 
-Ettin's encoders (Weller et al. 2025) have it as well. Source: transformers (configuration_modernbert.py); earlier
-versions write `global_attn_every_n_layers`, `global_rope_theta` and `local_rope_theta`, later ones `layer_types` and
-`rope_parameters`. Both are read, the later ones are written.
+Ettin's encoders (Weller et al. 2025) have it as well. Source: transformers (modeling_modernbert.py,
+configuration_modernbert.py); earlier versions of the latter write `global_attn_every_n_layers`, `global_rope_theta` and
+`local_rope_theta`, later ones `layer_types` and `rope_parameters`. Both are read, the later ones are written.
 """
 
 from collections.abc import Mapping
@@ -10,12 +10,14 @@ from pathlib import Path
 from reprlib import repr as shown
 from typing import Any, Literal
 
+from bert.convert import run
+from bert.convert.families import ACTIVATIONS as KNOWN
+from bert.convert.families import Family, TokenizerFiles
 from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
-from bert.text import bracketed_bpe, byte_bpe
+from bert.text import bracketed_bpe, byte_bpe, tokenizer_kind
 
-MODEL_TYPE = "modernbert"
 SIZES = (
     "vocab_size",
     "hidden_size",
@@ -48,11 +50,10 @@ ROLES = {
 WINDOW, EVERY, EPSILON = 128, 3, 1e-5  # where config.json has none
 
 
-def read_config(fields: Mapping[str, Any], path: Path, activations: Mapping[str, str]) -> ModelConfig:
+def read_config(fields: Mapping[str, Any], path: Path) -> ModelConfig:
     """Return the architecture in the fields of a config.json.
 
-    activations: names there and here. Raise InputError, naming the key, for an unsupported architecture and for a
-    missing or invalid number.
+    Raise InputError, naming the key, for an unsupported architecture and for a missing or invalid number.
     """
     for key, value in SUPPORTED.items():
         if fields.get(key, value) != value:
@@ -63,8 +64,8 @@ def read_config(fields: Mapping[str, Any], path: Path, activations: Mapping[str,
                 f"{path}: {key} is {shown(fields.get(key))}, not a positive integer; use the model's own file"
             )
     names = {fields.get(key, "gelu") for key in ACTIVATIONS}
-    if len(names) > 1 or not all(isinstance(name, str) and name in activations for name in names):
-        some = ", ".join(activations)
+    if len(names) > 1 or not all(isinstance(name, str) and name in KNOWN for name in names):
+        some = ", ".join(KNOWN)
         raise InputError(f"{path}: {' and '.join(ACTIVATIONS)} are {sorted(map(str, names))}; supported: one of {some}")
     window = fields.get("local_attention", WINDOW)
     if type(window) is not int or window < 2:
@@ -75,7 +76,7 @@ def read_config(fields: Mapping[str, Any], path: Path, activations: Mapping[str,
         return ModelConfig(
             **{key: fields[key] for key in SIZES},
             type_vocab_size=0,
-            hidden_act=activations[names.pop()],
+            hidden_act=KNOWN[names.pop()],
             layer_norm_epsilon=_number(fields, "norm_eps", EPSILON, path),
             initializer_range=_number(fields, "initializer_range", 0.02, path),
             attention_probs_dropout_prob=_number(fields, "attention_dropout", 0.0, path),
@@ -184,6 +185,17 @@ def check_settings(folder: Path, prefix: bool) -> None:
     byte_bpe.check_prefix(settings, prefix, path)
 
 
+def read_tokenizer(folder: Path, config: ModelConfig) -> str:
+    """Return the content of a run's tokenizer.json."""
+    path = folder / byte_bpe.NAME
+    if not path.exists():
+        raise InputError(f"{folder}: no {byte_bpe.NAME}; write it with save_pretrained of transformers")
+    tokenizer = bracketed_bpe.BracketedBPE(path)
+    run.check_vocab_size(config, tokenizer.vocabulary, path)
+    check_settings(folder, tokenizer.prefix)
+    return str(tokenizer_kind.content(path))
+
+
 def write_tokenizer(text: str, longest: int, folder: Path) -> dict[str, int]:
     """Write the files from which transformers reads a tokenizer; return the ids of special tokens for config.json.
 
@@ -200,3 +212,52 @@ def write_tokenizer(text: str, longest: int, folder: Path) -> dict[str, int]:
     files.write_json(folder / "special_tokens_map.json", ROLES | {"mask_token": mask})
     ids = {f"{role}_token_id": tokenizer.vocabulary[ROLES[f"{role}_token"]] for role in ("cls", "sep", "pad")}
     return ids | {"bos_token_id": ids["cls_token_id"], "eos_token_id": ids["sep_token_id"]}
+
+
+TOKENIZER = TokenizerFiles(read_tokenizer, write_tokenizer, byte_bpe.has_prefix, byte_bpe.with_prefix)
+FAMILY = Family(
+    model_type="modernbert",
+    title="ModernBERT",
+    classes="ModernBert",
+    prefix="model",
+    unprefixed=("embeddings", "layers", "final_norm"),
+    layer="layers",
+    names={
+        "embeddings/word": "model.embeddings.tok_embeddings",
+        "embeddings/layer_norm": "model.embeddings.norm",
+        "final/layer_norm": "model.final_norm",
+        "attention/query": "attn.Wqkv.query",
+        "attention/key": "attn.Wqkv.key",
+        "attention/value": "attn.Wqkv.value",
+        "attention/output": "attn.Wo",
+        "attention/layer_norm": "attn_norm",
+        "mlp/inner": "mlp.Wi.inner",
+        "mlp/gate": "mlp.Wi.gate",
+        "mlp/outer": "mlp.Wo",
+        "mlp/layer_norm": "mlp_norm",
+        "masked_lm/transform": "head.dense",
+        "masked_lm/layer_norm": "head.norm",
+        "masked_lm/bias": "decoder.bias",
+        "pooler": "head.dense",
+        "pooler/layer_norm": "head.norm",
+        "answer_span": "classifier",
+    },
+    tied={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
+    fixed={
+        "norm_placement": "pre",
+        "type_vocab_size": 0,
+        "embedding_size": 0,
+        "embedding_norm": True,
+        "biases": False,
+        "gated": True,
+        "positions": "rotary",
+        "norm": "layer",
+        "masked_lm_head": "tied",
+    },
+    read_config=read_config,
+    config_fields=config_fields,
+    word_pieces=False,
+    tokenizers={"bracketed byte pairs": TOKENIZER},
+    one_head=True,
+    adapters=False,
+)

@@ -1,16 +1,18 @@
-"""What is particular to RoBERTa in transformers: where its positions begin, and its tokenizer's files.
+"""RoBERTa in transformers: names of its tensors, where its positions begin, and its tokenizer's files.
 
-Its weights have names of their own (`bert.convert.names`) and its configuration other values
-(`bert.convert.architecture`). A row of the table of positions is read for a token that is not padding: the first token
-has the row behind that of padding. So the table has rows that no model reads; here it is without them.
+A row of the table of positions is read for a token that is not padding: the first token has the row behind that of
+padding. So the table has rows that no model reads; here it is without them.
 
-Source: transformers (modeling_roberta.py, tokenization_roberta.py).
+Source: transformers (modeling_roberta.py, configuration_roberta.py, tokenization_roberta.py).
 """
 
 from pathlib import Path
 from typing import Any
 
+from bert.convert import run
+from bert.convert.families import ABSOLUTE, BERTS, Family, TokenizerFiles
 from bert.core import files
+from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.text import byte_bpe
 from bert.text.byte_bpe import Tables
@@ -20,7 +22,15 @@ UNUSED_POSITIONS = PAD_ID + 1
 SETTINGS = "tokenizer_config.json"
 
 
-def read_tokenizer(folder: Path, prefix: object) -> tuple[Tables, Path]:
+def read_tokenizer(folder: Path, config: ModelConfig) -> str:
+    """Return the content of a run's tokenizer.json."""
+    settings = files.read_object(folder / SETTINGS) if (folder / SETTINGS).exists() else {}
+    tables, path = _read(folder, settings.get("add_prefix_space", False))
+    run.check_vocab_size(config, tables.vocabulary, path)
+    return byte_bpe.text_of_tables(tables, path)
+
+
+def _read(folder: Path, prefix: object) -> tuple[Tables, Path]:
     """Return the tokenizer of a folder's `tokenizer.json`, or else of its vocab.json and merges.txt; and its file.
 
     prefix: what tokenizer_config.json says of a space before a text; tokenizer.json says it itself. Raise InputError if
@@ -64,3 +74,29 @@ def write_tokenizer(text: str, longest: int, folder: Path) -> dict[str, int]:
     files.write_json(folder / SETTINGS, settings | roles | {"mask_token": {"__type": "AddedToken", **mask}})
     files.write_json(folder / "special_tokens_map.json", roles | {"mask_token": mask})
     return {f"{role}_token_id": tables.vocabulary[roles[f"{role}_token"]] for role in ("bos", "eos", "pad")}
+
+
+TOKENIZER = TokenizerFiles(read_tokenizer, write_tokenizer, byte_bpe.has_prefix, byte_bpe.with_prefix)
+FAMILY = Family(
+    model_type="roberta",
+    title="RoBERTa",
+    classes="Roberta",
+    prefix="roberta",
+    names={
+        "masked_lm/transform": "lm_head.dense",
+        "masked_lm/layer_norm": "lm_head.layer_norm",
+        "masked_lm/bias": "lm_head.bias",
+        "classifier": "classifier.out_proj",
+        "multilabel": "classifier.out_proj",
+    },
+    poolers={"classifier": "classifier.dense", "multilabel": "classifier.dense"},
+    tied={
+        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    },
+    supported=ABSOLUTE | {"hidden_act": "gelu", "pad_token_id": PAD_ID, "type_vocab_size": 1},
+    fixed={"norm_placement": "post", "hidden_act": "gelu", "type_vocab_size": 1} | BERTS,
+    word_pieces=False,
+    tokenizers={"byte pairs": TOKENIZER},
+    unused_positions=UNUSED_POSITIONS,
+)
