@@ -37,12 +37,7 @@ from tasks.examples import Skipped
 from tasks.labels import Labels
 from tasks.loading import OF_THE_RUN
 from tasks.preparing import CHUNK
-<<<<<<< HEAD:tasks/embedding_training.py
-from tasks.similarity import Ranked
 from tasks.training import FineTuning, Prepared
-=======
-from tasks.training import Objective, Prepared
->>>>>>> w/search:extensions/embeddings/training.py
 
 SPLIT = "dev"  # of a folder in BEIR's layout
 
