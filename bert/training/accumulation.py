@@ -6,6 +6,7 @@ micro-batches on M ranks give the gradient of one big batch, however unevenly th
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import tensorflow as tf
 
@@ -22,6 +23,18 @@ Each = Callable[[int, int], None]  # called when so many micro-batches are compu
 
 def untold(done: int, of: int) -> None:
     """Tell nobody how many micro-batches are computed."""
+
+
+class Gradients(Protocol):
+    """What adds up the gradients of the micro-batches: an `Accumulator`, or `overlap.Overlap`."""
+
+    def sum(
+        self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = untold
+    ) -> tuple[Sequence[tf.Tensor], Sums]:
+        """Return the gradients summed over the micro-batches, and the sums of their measures.
+
+        weights: of the objectives in the whole batch. each: is called after each program that is run.
+        """
 
 
 class Accumulator:
@@ -50,10 +63,7 @@ class Accumulator:
     def sum(
         self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = untold
     ) -> tuple[list[tf.Variable], Sums]:
-        """Return the gradients summed over the micro-batches, and the sums of their measures.
-
-        weights: of the objectives in the whole batch. each: is called after each program that is run.
-        """
+        """Return the gradients of this rank's micro-batches, as `Gradients` has it."""
         return self.gradients, self.add(batches, weights, step, each)
 
     def add(self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = untold) -> Sums:

@@ -15,7 +15,7 @@ from bert.core.config import ParallelConfig, PrecisionConfig, RunConfig
 from bert.model.dropout import DropoutRng
 from bert.model.low_rank import has_terms
 from bert.text.sampler import Batch
-from bert.training.accumulation import Accumulator, Each, untold
+from bert.training.accumulation import Accumulator, Each, Gradients, untold
 from bert.training.buckets import of_weights
 from bert.training.communicator import Communicator
 from bert.training.division import State, divided_weights
@@ -23,11 +23,11 @@ from bert.training.evaluation import Evaluation, sum_over_ranks
 from bert.training.guard import UpdateGuard
 from bert.training.objective import means, terms
 from bert.training.optimizer import Optimizer
-from bert.training.overlap import Overlap
 from bert.training.reduction import ByBuckets, Reducer, Sharded, Together
 from bert.training.task import Execution, Sums, Task, WholeBatchTask
 
 UNDIVIDED = ParallelConfig()
+OVERLAP = "bert.training.overlap:Overlap"  # what adds up gradients and sums them over the ranks at the same time
 WHOLE_BATCH = "bert.training.whole_batch:WholeBatch"  # for a loss that depends on all samples of an update together
 NOTHING: State = {}
 
@@ -63,10 +63,10 @@ class Step:
         self.accumulator = Accumulator(task, execution, optimizer.weights, comm, run.seed, self.guard.loss_scale.scale)
         by_buckets = (Sharded if optimizer.sharded else ByBuckets)(comm, precision.compress, buckets)
         is_whole = len(buckets) == 1 and comm.parts.count == 1 and not optimizer.sharded
-        self.gradients: Accumulator | Overlap = self.accumulator
+        self.gradients: Gradients = self.accumulator
         self._reducer: Reducer = Together(comm, precision.compress) if is_whole else by_buckets
         if parallel.overlap and self.replicas.size > 1:
-            self.gradients = self._reducer = Overlap(self.accumulator, by_buckets)
+            self.gradients = self._reducer = rows.load(OVERLAP)(self.accumulator, by_buckets)
         divided = comm.parts.count > 1
         self._terms = [place for place, name in enumerate(optimizer.weights) if divided and has_terms(name)]
         self._whole = (
