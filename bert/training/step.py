@@ -27,7 +27,7 @@ from bert.training.reduction import ByBuckets, Reducer, Sharded, Together
 from bert.training.task import Execution, Sums, Task, means, terms
 
 UNDIVIDED = ParallelConfig()
-WHOLE_BATCH = "bert.training.whole_batch:WholeBatch"  # for a loss that depends on all samples of an update together
+WHOLE_BATCH = "extensions.embeddings.whole_batch:WholeBatch"  # for a loss of all samples of an update together
 NOTHING: State = {}
 
 

@@ -29,6 +29,7 @@ class Task(Protocol):
     One with a teacher has `plain`, the task without it, whose losses are those of evaluations.
     One whose samples are parts of what counts once, as the windows of texts, has `divisors`: what the summed loss of
     each update is divided by, the same number for all updates, instead of the weights of its own samples.
+    One whose loss depends on all samples of an update together is a `WholeBatchTask`, too, of `step.WHOLE_BATCH`.
     """
 
     module: tf.Module
@@ -39,25 +40,6 @@ class Task(Protocol):
 
     def measure(self, batch: Batch, mode: Mode) -> Mapping[str, Measure | Detection | Distance]:
         """Return the summed loss and the number of correct predictions of each objective."""
-
-
-class WholeBatchTask(Protocol):
-    """What a task also has if its loss depends on all samples of an update together (whole_batch.py).
-
-    Its `measure` is that of `whole_batch.measure`.
-    """
-
-    def of_all_samples(self, batch: Batch) -> Batch:
-        """Return what `losses` needs of a batch beside its outputs, by name [B, ...], float32."""
-
-    def outputs(self, batch: Batch, mode: Mode) -> tf.Tensor:
-        """Return the outputs of a batch [B, ...], float32."""
-
-    def losses(self, outputs: tf.Tensor, features: Batch) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return each sample's part of the loss, and its right answers, both [N].
-
-        outputs, features: of all samples of an update, in any order.
-        """
 
 
 class Execution(NamedTuple):
