@@ -135,7 +135,7 @@ _ROWS = (
 )
 EMBEDDING = Kind(
     name="embedding",
-    module="bert.model.heads:Projection",
+    module="extensions.embeddings.model:Projection",
     pooled=True,
     outputs=1,
     logits=("embedding",),

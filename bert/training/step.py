@@ -24,11 +24,10 @@ from bert.training.guard import UpdateGuard
 from bert.training.objective import means, terms
 from bert.training.optimizer import Optimizer
 from bert.training.reduction import ByBuckets, Reducer, Sharded, Together
-from bert.training.task import Execution, Sums, Task, WholeBatchTask
+from bert.training.task import Execution, Sums, Task
 
 UNDIVIDED = ParallelConfig()
 OVERLAP = "bert.training.overlap:Overlap"  # what adds up gradients and sums them over the ranks at the same time
-WHOLE_BATCH = "bert.training.whole_batch:WholeBatch"  # for a loss that depends on all samples of an update together
 NOTHING: State = {}
 
 
@@ -69,9 +68,7 @@ class Step:
             self.gradients = self._reducer = rows.load(OVERLAP)(self.accumulator, by_buckets)
         divided = comm.parts.count > 1
         self._terms = [place for place, name in enumerate(optimizer.weights) if divided and has_terms(name)]
-        self._whole = (
-            rows.load(WHOLE_BATCH)(task, execution, comm, run.seed) if isinstance(task, WholeBatchTask) else None
-        )
+        self._whole = task.whole_batch(execution, comm, run.seed)
         self.apply = optimizer.updater(self.guard, buckets)
         self._divisors = task.divisors
         self._clip_norm, self._next_clip_norm = optimizer.clip_norm, tf.Variable(optimizer.clip_norm, trainable=False)

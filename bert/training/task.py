@@ -1,7 +1,7 @@
 """What is trained: a module with its objectives; and how its passes are computed."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -12,6 +12,7 @@ from bert.model.encoder import Mode
 from bert.model.parts import Parts
 from bert.model.traversal import Groups
 from bert.text.sampler import Batch
+from bert.training.communicator import Communicator
 from bert.training.objective import Objective
 
 Sums = dict[str, tf.Tensor]  # scalars that are added up over batches and ranks, by name
@@ -49,24 +50,21 @@ class Task:
         """Return the outputs of the heads by name, if they are scored on a development set."""
         raise NotImplementedError
 
+    def whole_batch(self, execution: "Execution", comm: Communicator, seed: int) -> "WholeBatch | None":
+        """Return what a loss needs that depends on all samples of an update together; None: it is a sum over samples.
 
-@runtime_checkable
-class WholeBatchTask(Protocol):
-    """What a task also has if its loss depends on all samples of an update together (whole_batch.py).
+        seed: of the dropout masks.
+        """
+        return None
 
-    Its `measure` is that of `whole_batch.measure`.
-    """
 
-    def of_all_samples(self, batch: Batch) -> Batch:
-        """Return what `losses` needs of a batch beside its outputs, by name [B, ...], float32."""
+class WholeBatch(Protocol):
+    """Computes what a micro-batch must know of the others before the loss of all is measured."""
 
-    def outputs(self, batch: Batch, mode: Mode) -> tf.Tensor:
-        """Return the outputs of a batch [B, ...], float32."""
+    def complete(self, batches: Sequence[Batch], step: tf.Tensor, lap: Callable[[str], None]) -> list[Batch]:
+        """Return this rank's micro-batches with what their part of the loss needs. All ranks call it.
 
-    def losses(self, outputs: tf.Tensor, features: Batch) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return each sample's part of the loss, and its right answers, both [N].
-
-        outputs, features: of all samples of an update, in any order.
+        lap: as in `Step.update`.
         """
 
 

@@ -14,14 +14,13 @@ from bert import embedding
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
 from bert.heads import EMBEDDING
-from bert.model import embedding_losses
-from bert.model.denoising import DenoisingModel
-from bert.model.heads import EmbeddingModel
 from bert.model.losses import Measure
 from bert.model.parts import WHOLE, Parts
 from bert.text.sampler import Batch
 from bert.text.tokenization import Tokenizer
-from bert.training import whole_batch
+from extensions.embeddings import losses, whole_batch
+from extensions.embeddings.denoising import DenoisingModel
+from extensions.embeddings.model import EmbeddingModel
 from tasks import inputs
 from tasks.config import SCORED, TaskData
 from tasks.examples import TextGroup
@@ -125,13 +124,13 @@ class Embedded(StoredKind):
         """Return each sample's part of the loss, and whether it is right, both [N]; as `training.task` has it."""
         data = self.data
         if data.loss == "contrastive":
-            return embedding_losses.contrastive(
+            return losses.contrastive(
                 outputs, features["texts"], data.temperature, data.dimensions, data.both_directions
             )
         scores = features["label"][:, 0]
         if data.loss == "cosine":
-            return embedding_losses.cosine(outputs, scores, data.dimensions)
-        return embedding_losses.cosent(outputs, scores, data.temperature, data.dimensions)
+            return losses.cosine(outputs, scores, data.dimensions)
+        return losses.cosent(outputs, scores, data.temperature, data.dimensions)
 
     def measure(self, logits: tf.Tensor, batch: Batch) -> Measure:
         """Return the summed loss of a batch and the number of right answers."""

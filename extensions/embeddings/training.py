@@ -28,9 +28,11 @@ from bert.training import fine_tuning, loop, prediction
 from bert.training.communicator import Communicator
 from bert.training.distributed import on_rank_zero
 from bert.training.step import Step
+from bert.training.task import Execution
 from extensions.embeddings import similarity
 from extensions.embeddings.kind import Embedded
 from extensions.embeddings.similarity import Ranked
+from extensions.embeddings.whole_batch import WholeBatch
 from tasks import datasets, features
 from tasks.config import SCORED, TaskConfig, TaskData
 from tasks.examples import Skipped
@@ -42,12 +44,16 @@ from tasks.training import FineTuning, Prepared
 SPLIT = "dev"  # of a folder in BEIR's layout
 
 
-class WholeBatchObjective(FineTuning):
-    """The objective of embeddings, whose loss depends on all samples of an update."""
+class EmbeddingTraining(FineTuning):
+    """The training of embeddings, whose loss depends on all samples of an update."""
 
     def __init__(self, kind: Embedded, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
         super().__init__(kind, config, seed, parts)
         self.embedded = kind
+
+    def whole_batch(self, execution: Execution, comm: Communicator, seed: int) -> WholeBatch:
+        """Return what computes the outputs of all samples of an update."""
+        return WholeBatch(self, execution, comm, seed)
 
     def of_all_samples(self, batch: Batch) -> Batch:
         """As WholeBatchTask has it."""
@@ -67,7 +73,7 @@ class WholeBatchObjective(FineTuning):
 
 
 class Denoising(FineTuning):
-    """The objective of TSDAE: the loss of a text's tokens, as a mean over those of all texts."""
+    """TSDAE: the loss of a text's tokens, as a mean over those of all texts."""
 
     def measure(self, batch: Batch, mode: Mode) -> dict[str, Measure]:
         """Return the summed loss and the number of right tokens."""
@@ -204,6 +210,6 @@ def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communi
         data=records.Dataset(folder, "train"),
         development=(lambda batch: Development(ranked, tokenizer, length, batch)) if ranked else None,
         entries={"inputs": settings} | made.entries(),
-        task=Denoising if data.loss == "tsdae" else WholeBatchObjective,
+        task=Denoising if data.loss == "tsdae" else EmbeddingTraining,
         predict="bert.encode",
     )

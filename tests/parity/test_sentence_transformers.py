@@ -12,13 +12,13 @@ import tensorflow as tf
 import bert
 from bert import encode
 from bert.convert import __main__ as convert
-from bert.model.denoising import DenoisingModel
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, variables
 from bert.runs import Run
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
 from extensions.embeddings import retrieval
+from extensions.embeddings.denoising import DenoisingModel
 from extensions.embeddings.similarity import ScoredPairs
 from extensions.search import search
 from tasks.examples import Skipped

@@ -19,9 +19,10 @@ from bert.core.config import ModelConfig
 from bert.model import fused_ops
 from bert.model.dense import Dense, LayerNorm
 from bert.model.encoder import Encoder, Mode, Reach, TokenBatch
-from bert.model.heads import INPUTS, EmbeddingModel, MaskedLM
+from bert.model.heads import INPUTS, MaskedLM
 from bert.model.initializers import Initializer
 from bert.model.losses import Measure
+from extensions.embeddings.model import EmbeddingModel
 
 
 class ToEmbedding(tf.Module):

@@ -10,18 +10,39 @@ B samples of a micro-batch, L of a rank, N of the whole batch.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import tensorflow as tf
 
 from bert.hardware import graphs
 from bert.model.dropout import DropoutRng, micro_batch_seed
+from bert.model.encoder import Mode
 from bert.model.losses import Measure
 from bert.text.sampler import Batch
 from bert.training.communicator import Communicator
-from bert.training.task import Execution, WholeBatchTask
+from bert.training.task import Execution
 
 Losses = Callable[[tf.Tensor, Batch], tuple[tf.Tensor, tf.Tensor]]  # as WholeBatchTask has it
 GRADIENT, LOSS, CORRECT = "whole/gradient", "whole/loss", "whole/correct"  # features that the second pass has
+
+
+class WholeBatchTask(Protocol):
+    """What a task also has if its loss depends on all samples of an update together.
+
+    Its method `measure` returns what the function `measure` returns.
+    """
+
+    def of_all_samples(self, batch: Batch) -> Batch:
+        """Return what `losses` needs of a batch beside its outputs, by name [B, ...], float32."""
+
+    def outputs(self, batch: Batch, mode: Mode) -> tf.Tensor:
+        """Return the outputs of a batch [B, ...], float32."""
+
+    def losses(self, outputs: tf.Tensor, features: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return each sample's part of the loss, and its right answers, both [N].
+
+        outputs, features: of all samples of an update, in any order.
+        """
 
 
 class WholeBatch:

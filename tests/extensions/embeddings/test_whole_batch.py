@@ -18,7 +18,7 @@ from bert.training.optimizer import Optimizer
 from bert.training.step import Step
 from bert.training.task import Execution
 from extensions.embeddings.kind import Embedded
-from extensions.embeddings.training import WholeBatchObjective
+from extensions.embeddings.training import EmbeddingTraining
 from tasks.config import TaskData
 from tasks.labels import Labels
 from tests.bert.training.ranks import Ranks, as_ranks
@@ -53,10 +53,10 @@ class Gathering(Ranks):
         return [tf.concat(values, axis=0) for values in zip(*self.meet(list(tensors)), strict=True)]
 
 
-def task_of(data: TaskData, dropout: float) -> WholeBatchObjective:
+def task_of(data: TaskData, dropout: float) -> EmbeddingTraining:
     kind = Embedded(data, Labels(regression=True), ("spearman",))
     config = dataclasses.replace(CONFIG, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-    return WholeBatchObjective(kind, config, seed=5)
+    return EmbeddingTraining(kind, config, seed=5)
 
 
 def samples(texts: int) -> dict[str, np.ndarray]:
