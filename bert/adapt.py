@@ -24,7 +24,7 @@ import numpy as np
 
 from bert import labels
 from bert.convert import names
-from bert.core import cli, ending, files, outputs
+from bert.core import cli, ending, files, outputs, stores
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.heads import GENERATOR, MASKED_LM
@@ -220,10 +220,9 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m bert.adapt", description=__doc__)
     from bert.convert import run
     from bert.hardware import devices
-    from bert.training import mirror
 
     devices.hide_gpus()  # nothing is computed
-    mirror.fetch(options.run)
+    stores.fetch_run(options.run)
     inputs = run.input_files(options.run)
     outputs.build(
         options.output,

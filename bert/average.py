@@ -25,7 +25,7 @@ from typing import Annotated
 import numpy as np
 
 from bert import embedding
-from bert.core import cli, ending, outputs, ranges
+from bert.core import cli, ending, outputs, ranges, stores
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import Range
 
@@ -80,10 +80,10 @@ def main(argv: list[str]) -> None:
     options = cli.parse(Options, argv, prog="python -m bert.average", description=__doc__)
     from bert.convert import run
     from bert.hardware import devices
-    from bert.training import checkpoint, mirror
+    from bert.training import checkpoint
 
     devices.hide_gpus()  # nothing is computed on them
-    mirror.fetch(options.run)
+    stores.fetch_run(options.run)
     chosen, *described = run.input_files(options.run)
     steps, last = sorted(checkpoint.step_of(folder) for folder in checkpoint.steps(options.run)), options.last or LAST
     if options.ema:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert import recipes
-from bert.core import ending, object_store, rows
+from bert.core import ending, rows, stores
 from bert.core.config import ModelConfig, PretrainConfig
 from bert.core.errors import InputError, Stopped, UsageError
 from bert.core.objectives import OBJECTIVES
@@ -26,7 +26,7 @@ from bert.recipes import Phase
 from bert.text import dynamic_masking, records, sampler, vocabulary
 from bert.text.instances import MASK_SHARES
 from bert.text.sampler import Batch
-from bert.training import checkpoint, loop, mirror, preflight, resume
+from bert.training import checkpoint, loop, preflight, resume, stored_runs
 from bert.training.communicator import Communicator
 from bert.training.distributed import connect, on_rank_zero
 from bert.training.objective import Objective
@@ -445,9 +445,9 @@ def train_all(phases: Sequence[Phase], comm: Communicator, recorded: str) -> Non
 def _fetches(phases: Sequence[Phase]) -> list[Callable[[], None]]:
     """Return what brings the data, and the weights that are there from the beginning, from object stores."""
     folders = dict.fromkeys(_folder(phase) for phase in phases)
-    fetches: list[Callable[[], None]] = [functools.partial(object_store.fetch, folder) for folder in folders]
+    fetches: list[Callable[[], None]] = [functools.partial(stores.fetch, folder) for folder in folders]
     if isinstance(weights := phases[0].config.init.checkpoint, Path):
-        fetches.append(functools.partial(mirror.fetch, weights))
+        fetches.append(functools.partial(stores.fetch_run, weights))
     return fetches
 
 
@@ -456,9 +456,9 @@ def start(phases: Sequence[Phase], recorded: str) -> None:
     first, *later = phases
     # Before any tensor, which would allocate memory on all GPUs.
     comm = connect(first.config.run, first.config.parallel)
-    mirror.fetch_on_each_host(comm, *_fetches(phases))
+    stored_runs.fetch_on_each_host(comm, *_fetches(phases))
     for phase in phases:
-        mirror.take_up(phase.config.run.path, comm)
+        stored_runs.take_up(phase.config.run.path, comm)
     phases = on_rank_zero(lambda: with_architectures(phases), comm)
     if later:
         train_all(phases, comm, recorded)

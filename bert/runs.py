@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from bert import labels, thresholds
-from bert.core import manifest, rows
+from bert.core import manifest, rows, stores
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.engines import engine as engines
@@ -30,7 +30,7 @@ from bert.model import cost
 from bert.model.encoder import Encoder, variables
 from bert.text import vocabulary
 from bert.text.tokenization import Tokenizer, tokenizer_for
-from bert.training import checkpoint, description, mirror
+from bert.training import checkpoint, description
 
 if TYPE_CHECKING:
     from bert.bases import Base, Bases
@@ -53,7 +53,7 @@ class Run:
         remedy: what to give instead, for the message. Raise InputError if `path` is no run directory, IntegrityError if
         a file that describes the run has changed, or describes a model far larger than its checkpoint.
         """
-        mirror.fetch(path)
+        stores.fetch_run(path)
         if not path.is_dir():
             raise InputError(f"{path}: no such folder; give {remedy}")
         stored = checkpoint.check_description(path)

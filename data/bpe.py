@@ -18,7 +18,7 @@ from typing import Annotated
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from bert.core import cli, ending, files, object_store, outputs, ranges
+from bert.core import cli, ending, files, outputs, ranges, stores
 from bert.core.errors import UsageError
 from bert.core.progress import MB, Progress
 from bert.core.ranges import Range
@@ -119,7 +119,7 @@ def main(argv: list[str]) -> None:
     )
     texts = options.source or ("DOCUMENTS",)
     then = ("python", "-m", "data.tokens", "--source", *texts, "--tokenizer", options.output, "--output", "FOLDER")
-    object_store.send(options.output)
+    stores.send(options.output)
     ending.tell(options.output, "", *then)
 
 

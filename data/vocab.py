@@ -19,7 +19,7 @@ from typing import IO, Annotated, Any
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from bert.core import cli, ending, manifest, object_store, outputs, ranges
+from bert.core import cli, ending, manifest, outputs, ranges, stores
 from bert.core.errors import InputError, UsageError
 from bert.core.progress import MB, Progress
 from bert.core.ranges import Range
@@ -289,7 +289,7 @@ def main(argv: list[str]) -> None:
     )
     shards, vocab = options.source or "SHARDS", vocabulary.path_in(options.output)
     then = ("python", "-m", "data.tfrecords", "--source", shards, "--vocab", vocab, "--output", "FOLDER")
-    object_store.send(options.output)
+    stores.send(options.output)
     ending.tell(options.output, "", *then)
 
 

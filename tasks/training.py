@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from bert.core import ending, paths
+from bert.core import ending, paths, stores
 from bert.core.config import BatchConfig, FineTuneConfig, ModelConfig
 from bert.core.errors import UsageError
 from bert.core.rows import Rows
@@ -19,7 +19,7 @@ from bert.model.parts import WHOLE, Parts
 from bert.text import records
 from bert.text.sampler import Batch
 from bert.text.tokenization import Tokenizer, tokenizer_for
-from bert.training import checkpoint, fine_tuning, loop, mirror, prediction, preflight
+from bert.training import checkpoint, fine_tuning, loop, prediction, preflight, stored_runs
 from bert.training.communicator import Communicator
 from bert.training.distributed import connect, on_rank_zero
 from bert.training.objective import ACCURACY, Objective
@@ -136,7 +136,7 @@ def fine_tune(
     data, kind = prepared.data, prepared.kind
     model = dataclasses.replace(model, vocab_size=model.vocab_size or data.description.vocab_size)
     run = fine_tuning.resolve(prepared.config, paths.workdir() / command / recipe, model, len(data), comm)
-    mirror.take_up(run.run.path, comm)
+    stored_runs.take_up(run.run.path, comm)
     loop.tell(run.batch.change(config.batch), comm)
     teacher = TEACHING["teacher_of"](prepared, run, comm) if run.distill.teacher else None
     preflight.before_weights(run, comm, run.lora, teacher.config if teacher else None)
@@ -161,7 +161,7 @@ def fine_tune(
     loop.train(training)
     if finish := prepared.finish:
         on_rank_zero(lambda: finish(run.run.path), comm)
-        on_rank_zero(lambda: mirror.send(run.run.path), comm)
+        on_rank_zero(lambda: stores.send_run(run.run.path), comm)
     if comm.rank == 0:
         updates = f"{checkpoint.newest(run.run.path):,} updates"
         then = ("python", "-m", prepared.predict or f"{command}.predict", "--model", run.run.path, *prepared.then)

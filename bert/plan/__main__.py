@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated
 
 from bert import recipes
-from bert.core import cli, files, object_store, object_urls, ranges
+from bert.core import cli, files, object_urls, ranges, stores
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import Range
@@ -108,7 +108,7 @@ def _architecture(run: Path) -> ModelConfig:
     url = object_urls.url_of(run)
     if url is None:
         return ModelConfig.load(run / "bert_config.json")
-    described = object_store.Place(url).read("bert_config.json")
+    described = stores.read(url, "bert_config.json")
     if described is None:
         raise InputError(f"{url}: has no bert_config.json; give the run directory of a trained model")
     return ModelConfig.parse(lambda: files.parse_json(described), f"{url}/bert_config.json")

@@ -6,10 +6,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TypeVar
 
+from bert.core import stores
 from bert.core.config import RUN_SETTINGS, FineTuneConfig, ModelConfig
 from bert.core.errors import UsageError
 from bert.text import vocabulary
-from bert.training import checkpoint, mirror
+from bert.training import checkpoint
 from bert.training.communicator import Communicator
 
 C = TypeVar("C", bound=FineTuneConfig)
@@ -28,7 +29,7 @@ def sources(config: FineTuneConfig, flagged: Collection[str], vocab: Path | None
         if vocab is None:
             raise UsageError("random weights come without a vocabulary; give --data.vocab")
         return vocab, config.model
-    mirror.fetch(start_from)
+    stores.fetch_run(start_from)
     checkpoint.check_description(start_from)
     own = RUN_SETTINGS & {*flagged} | {"fused_attention", "fused_norm", "fused_gelu"}  # which were choices of that run
     return vocab or vocabulary.path_in(start_from), config.model.of_weights(

@@ -36,13 +36,13 @@ from bert.training import (
     fed,
     length,
     metrics,
-    mirror,
     optimizer,
     preflight,
     profiler,
     resume,
     schedule,
     selection,
+    stored_runs,
 )
 from bert.training.communicator import Communicator
 from bert.training.distributed_optimizer import optimizer_for
@@ -125,7 +125,7 @@ def train(training: Training) -> Measures:
         lock,
         files.room(run.path),
         stops() as requested,
-        mirror.mirrored(run, comm),
+        stored_runs.mirrored(run, comm),
         watchdog(run.stall_seconds, comm) as alive,
     ):
         learning = optimizer.learning(weights, config.init)

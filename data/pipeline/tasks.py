@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
-from bert.core import checked_json, cli, ending, files, manifest, object_store, object_urls, outputs, ranges
+from bert.core import checked_json, cli, ending, files, manifest, object_urls, outputs, ranges, stores
 from bert.core.errors import UsageError
 from bert.core.progress import MB, Progress
 from bert.core.ranges import Range, Workers
@@ -99,9 +99,9 @@ def parse(options: type[T], argv: Sequence[str], *, prog: str, description: str 
     if url := object_urls.url_of(parsed.output):
         if getattr(parsed, "of", 1) > 1 or getattr(parsed, "scheduler", None):
             raise UsageError(f"--output {url}: --of and --scheduler need a folder that all machines share; give one")
-        object_store.check_output(parsed.output, prog.rpartition(".")[2])
+        stores.check_output(parsed.output, prog.rpartition(".")[2])
     for path in inputs(parsed):
-        object_store.fetch(path)
+        stores.fetch(path)
     return typing.cast(T, parsed)
 
 
@@ -161,7 +161,7 @@ def build(stage: Stage[AnyTask], folder: Path, options: Options) -> None:
     """
     _build(stage, folder, options)
     if manifest.is_finished(folder):
-        object_store.send(folder)
+        stores.send(folder)
         ending.tell(folder, "", *stage.then(folder))
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from bert.core import cli, ending, files, object_store, outputs, ranges
+from bert.core import cli, ending, files, outputs, ranges, stores
 from bert.core.errors import InputError
 from bert.core.progress import MB, Progress
 from bert.core.ranges import Range
@@ -137,5 +137,5 @@ def main(argv: list[str]) -> None:
         make=lambda partial: make(options, sources, partial),
     )
     words = options.output / "words.txt"
-    object_store.send(options.output)
+    stores.send(options.output)
     ending.tell(options.output, "", "python", "-m", "bert.adapt", "RUN", "--words", words, "--output", "ADAPTED")

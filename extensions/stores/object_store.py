@@ -230,16 +230,25 @@ def _aws_profile() -> dict[str, str]:
     return {key: values[key] for key in wanted if key in values}
 
 
+def url_of_copy(path: Path) -> str:
+    """Return the URL whose copy has this path: `bert.core.stores` asks of no other."""
+    url = object_urls.url_of(path)
+    assert url is not None, f"{path}: not the copy of a URL"
+    return url
+
+
+def read(url: str, name: str) -> bytes | None:
+    """Return the content of a small object of the folder of a URL, or None if there is none."""
+    return Place(url).read(name)
+
+
 def fetch(path: Path) -> None:
-    """Make `path` the present content of its URL, if it is the copy of one; one process of a machine does it.
+    """Make `path` the present content of its URL; one process of a machine does it.
 
     Raise what `Place` raises, InputError if there is nothing, IntegrityError if a file is not as its manifest says,
     ResourceError if the disk has too little room.
     """
-    url = object_urls.url_of(path)
-    if url is None:
-        return
-    place, space = Place(url), Workspace(path)
+    place, space = Place(url_of_copy(path)), Workspace(path)
     with files.room(space.output), space.locked():
         described = place.read(manifest.NAME)
         if described is not None and sum(word in described for word in manifest.WORDS) >= 2:
@@ -362,9 +371,7 @@ def each_of(calls: Sequence[Callable[[], None]], stopped: threading.Event) -> No
 
 def check_output(path: Path, stage: str) -> None:
     """Raise UsageError if the URL that `path` is the copy of holds something that this stage did not make."""
-    url = object_urls.url_of(path)
-    if url is None:
-        return
+    url = url_of_copy(path)
     place = Place(url)
     found, folders = place.children()
     if manifest.NAME in found:
@@ -379,14 +386,12 @@ def check_output(path: Path, stage: str) -> None:
 
 
 def send(path: Path) -> None:
-    """Send the finished folder `path` to its URL, if it is the copy of one.
+    """Send the finished folder `path` to its URL.
 
     What a stopped call has sent is not sent again. While it is sent, the URL has no manifest, so it is complete or
     refused. Raise what `Place` raises.
     """
-    url = object_urls.url_of(path)
-    if url is None:
-        return
+    url = url_of_copy(path)
     place, described = Place(url), (path / manifest.NAME).read_bytes()
     if place.read(manifest.NAME) == described:
         return

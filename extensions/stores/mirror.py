@@ -10,19 +10,18 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
-import tensorflow as tf
-
-from bert.core import files, manifest, object_store, object_urls
+from bert.core import files, manifest
 from bert.core.config import RunConfig
 from bert.core.errors import InputError, IntegrityError, Stopped, UsageError, UserError
-from bert.core.object_store import Place
 from bert.training import checkpoint, selection
 from bert.training.communicator import Communicator
 from bert.training.distributed import on_rank_zero
+from extensions.stores import object_store
+from extensions.stores.object_store import Place, url_of_copy
 
 EVERY = 2.0  # seconds between looks for a new checkpoint
 LOGS_EVERY = 60.0  # seconds between sends of logs that have grown
@@ -34,48 +33,18 @@ DESCRIBES = "config.json"  # the same during the whole life of a run
 
 
 def fetch(run: Path) -> None:
-    """Bring a run from its URL to `run`, if that is a copy of one and older: its files, and the checkpoint to use.
+    """Bring a run from its URL to `run`, its copy, if that is older: its files, and the checkpoint to use.
 
     That is the one which `best.json` names, and the newest whole one. What is here and newer stays. Raise UsageError if
     what is here is of another run, InputError if the store has no run, and as `object_store.fetch` does.
     """
-    if not _fetch(run) and not checkpoint.steps(run):
-        url = object_urls.url_of(run)
-        if url is not None:
-            raise InputError(f"{url}: no run directory with a checkpoint; check the URL")
+    if not take_up(run) and not checkpoint.steps(run):
+        raise InputError(f"{url_of_copy(run)}: no run directory with a checkpoint; check the URL")
 
 
-def fetch_on_each_host(comm: Communicator, *fetches: Callable[[], None]) -> None:
-    """Call the functions on one rank of each host; the others wait. If one fails, all ranks raise an error."""
-    problem: Exception | None = None
-    if comm.local_rank == 0:
-        try:
-            for each in fetches:
-                each()
-        except (UserError, OSError) as error:
-            problem = error
-    of_the_first = comm.broadcast_object(problem)
-    if of_the_first is not None:
-        raise of_the_first
-    failed = float(comm.all_reduce([tf.constant(float(problem is not None))])[0])
-    if problem is not None:
-        raise problem
-    if failed:
-        raise UserError("another host could not fetch its data; see its message")
-
-
-def take_up(run: Path, comm: Communicator) -> None:
-    """Bring what the store has of a run that goes on to the machine of rank 0."""
-    if object_urls.url_of(run) is not None:
-        on_rank_zero(lambda: str(_fetch(run)), comm)
-
-
-def _fetch(run: Path) -> bool:
+def take_up(run: Path) -> bool:
     """Do as `fetch`; return whether the store has a checkpoint of the run."""
-    url = object_urls.url_of(run)
-    if url is None:
-        return False
-    place = Place(url)
+    place = Place(url_of_copy(run))
     beside, folders = place.children()
     whole = _whole(place) if checkpoint.FOLDER in folders else {}
     if not whole:
@@ -100,7 +69,7 @@ def _fetch(run: Path) -> bool:
                 print(f"warning: {error}; trying another checkpoint", file=sys.stderr)
                 whole.pop(step)
                 wanted = [max(whole, default=0)] if whole else []
-    raise IntegrityError(f"{url}: all checkpoints are damaged; start a new run")
+    raise IntegrityError(f"{place.url}: all checkpoints are damaged; start a new run")
 
 
 def _check_same_run(place: Place, run: Path) -> None:
@@ -258,15 +227,11 @@ class Mirror:
 
 @contextlib.contextmanager
 def mirrored(run: RunConfig, comm: Communicator) -> Iterator[None]:
-    """Send a run to its URL, if it has one, while the block runs; all ranks wait until it is there at the end.
+    """Send a run to its URL while the block runs; all ranks wait until it is there at the end.
 
     Raise what `Place` raises at the end; before, a failure is a warning, and is tried again.
     """
-    url = object_urls.url_of(run.path)
-    if url is None:
-        yield
-        return
-    mirror, stopped = Mirror(run, url), None
+    mirror, stopped = Mirror(run, url_of_copy(run.path)), None
     if comm.rank == 0:
         mirror.start()
     try:
@@ -282,9 +247,6 @@ def mirrored(run: RunConfig, comm: Communicator) -> Iterator[None]:
         raise stopped
 
 
-def send(run: Path) -> bool:
-    """Send the files beside the checkpoints of a run that is not trained now; return whether it has a URL."""
-    url = object_urls.url_of(run)
-    if url is not None:
-        _Beside(run, Place(url)).send()
-    return url is not None
+def send(run: Path) -> None:
+    """Send the files beside the checkpoints of a run that is not trained now."""
+    _Beside(run, Place(url_of_copy(run))).send()

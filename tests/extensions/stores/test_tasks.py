@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bert.core import object_store
 from bert.core.errors import Stopped
 from bert.training import selection
+from extensions.stores import object_store
 from tasks import predict
 from tests.object_server import BUCKET, needs_server, served
 from tests.tasks.test_train_predict import fine_tune, folder

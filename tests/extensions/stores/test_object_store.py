@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert.core import files, manifest, object_store, object_urls, outputs
+from bert.core import files, manifest, object_urls, outputs
 from bert.core.errors import InputError, IntegrityError, ResourceError, UsageError
+from extensions.stores import object_store
 from tests.object_server import BUCKET, SERVER, Server, as_google, needs_server, served
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -319,7 +320,7 @@ def test_keys_of_a_profile_are_taken_and_those_of_the_environment_come_first(
 @pytest.mark.slow
 def test_of_several_processes_of_a_machine_one_fetches(host: Server, tmp_path: Path) -> None:
     host.ask("PUT", "once/a.txt", noise(2_000_000))
-    code = "import sys\nfrom bert.core import object_store as stores, object_urls as urls\n"
+    code = "import sys\nfrom bert.core import stores, object_urls as urls\n"
     code += "stores.fetch(urls.local(sys.argv[1]))"
     line = [sys.executable, "-c", code, f"s3://{BUCKET}/once"]
     started = [subprocess.Popen(line, cwd=ROOT, env=os.environ) for _ in range(3)]
@@ -349,15 +350,6 @@ def test_a_stage_reads_from_a_store_and_writes_to_one(host: Server, tmp_path: Pa
     }
     sent = json.loads(host.ask("GET", "stage/text/manifest.json"))
     assert sent["files"] == json.loads(expected[manifest.NAME])["files"]
-
-
-@pytest.mark.slow
-def test_nothing_is_asked_about_a_local_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_store, "_obstore", lambda: pytest.fail("asked"))
-    with contextlib.chdir(tmp_path):
-        object_store.fetch(tmp_path / "x")
-        object_store.send(tmp_path / "x")
-        object_store.check_output(tmp_path / "x", "text")
 
 
 OBJECTS: dict[str, tuple[dict[str, bytes], list[str] | str]] = {

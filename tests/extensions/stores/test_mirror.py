@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from bert.core import object_store, object_urls
+from bert.core import object_urls
 from bert.core.config import RunConfig
 from bert.core.errors import InputError, UsageError
-from bert.training import checkpoint, mirror
+from bert.training import checkpoint
+from extensions.stores import mirror, object_store
 from tests.object_server import BUCKET, SERVER, Server, served
 from tests.training import errors, losses, measured, pretrain, same_bits, train_here, weights, write_dataset
 
@@ -71,8 +72,8 @@ def whole(server: Server, name: str) -> list[int]:
 # The process is killed while it sends this file of the second checkpoint: the store has asked for more of it.
 KILLED = """
     import os, signal
-    from bert.core import object_store
-    from bert.training import mirror, saver
+    from bert.training import saver
+    from extensions.stores import mirror, object_store
     mirror.EVERY = 0.05
     put = object_store.Place.put
     def cut(place, name, content, size):
