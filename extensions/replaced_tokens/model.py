@@ -22,11 +22,12 @@ from bert.core.config import ModelConfig
 from bert.hardware import graphs
 from bert.model import losses
 from bert.model.dropout import DropoutRng, philox
-from bert.model.encoder import DIFFERENCE, Encoder, Mode, TokenBatch
+from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.heads import MaskedLM, ReplacedToken
 from bert.model.initializers import Initializer
 from bert.model.losses import Detection, Measure
 from bert.model.parts import WHOLE, Parts
+from bert.model.weights import DIFFERENCE
 
 BLOCK = 128  # scores of the vocabulary that are added at once
 

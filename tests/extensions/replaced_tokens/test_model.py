@@ -10,9 +10,10 @@ import tensorflow as tf
 
 from bert.core.config import BatchConfig, ModelConfig, ObjectiveConfig, OptimizerConfig, PrecisionConfig, RunConfig
 from bert.model.dropout import DropoutRng, micro_batch_seed
-from bert.model.encoder import DIFFERENCE, Encoder, Mode, TokenBatch, variables
+from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.model.heads import MASKED_LOGIT
 from bert.model.losses import Detection
+from bert.model.weights import DIFFERENCE
 from bert.text.packing import pack
 from bert.text.records import Dataset
 from bert.text.sampler import Batch, BatchSampler
