@@ -20,7 +20,7 @@ from bert.engines.engine import Computes
 from bert.hardware.choices import Compute
 from bert.model.encoder import Encoder, variables
 from bert.model.inference import AdaptedEncoder, InferenceEncoder
-from bert.training.buckets import in_encoder
+from bert.model.weights import in_encoder
 from bert.training.checkpoint import Stored, assign_base
 
 # Fields of the architecture that change nothing in an encoder with trained weights.

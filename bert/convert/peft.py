@@ -29,6 +29,7 @@ from bert.core.errors import InputError, UsageError
 from bert.heads import ANSWER_SPAN, CLASSIFIER, KINDS, MULTILABEL, TAGS
 from bert.labels import SIGMOID, Head
 from bert.model.low_rank import SCALE, A, B
+from bert.model.weights import WORDS
 
 CONFIG, WEIGHTS, PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
 SETTINGS = "tokenizer_config.json"
@@ -48,7 +49,6 @@ REPEATED = ("pissa", "olora")  # initial values that change the base, which peft
 MERGE = "merge it in peft (merge_and_unload, save_pretrained), and import that with huggingface"
 PLAIN = "merge it at the end of its training, before it is saved (merge_and_unload, save_pretrained), and import that"
 PAIR = re.compile(r"(.+)\.lora_(embedding_)?([AB])(?:\.weight)?")  # name of a tensor of an update
-WORDS = "embeddings/word"
 CHANGED = "changed"  # of an imported run's settings: the weights of the encoder that the base has otherwise
 
 

@@ -16,6 +16,7 @@ from bert.hardware.devices import has_gpu
 from bert.model.cost import CHUNK_BYTES
 from bert.model.losses import Measure, combine, part_gradients, part_statistics
 from bert.model.parts import WHOLE, Parts
+from bert.model.weights import WORDS
 
 ABSENT = -1e9  # score of an entry that rounds up the vocabulary: its probability is 0
 Sums = tuple[tf.Tensor, ...]
@@ -78,7 +79,7 @@ def tied(
 
 def _most_words(vocabulary: int, parts: Parts) -> int:
     """Return the number of words of the largest part, so that all parts have the same chunks."""
-    return vocabulary if parts.count == 1 else -(-parts.whole_shapes["embeddings/word"][0] // parts.count)
+    return vocabulary if parts.count == 1 else -(-parts.whole_shapes[WORDS][0] // parts.count)
 
 
 def _divided(rows: tf.Tensor | int, most_rows: int) -> tuple[tf.Tensor | int, Callable[[tf.Tensor], tf.Tensor]]:

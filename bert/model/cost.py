@@ -5,6 +5,8 @@ model; None if there is none. teacher: likewise, of the model whose outputs are 
 """
 
 from bert.core.config import DistillConfig, LoraConfig, ModelConfig, ParallelConfig, TrainConfig
+from bert.heads import MASKED_LM
+from bert.model import weights
 
 CHUNK_BYTES = 1 << 27  # of the float32 scores of the vocabulary that a causal model computes at once
 MOMENTS = 8  # bytes of the two moments of a parameter
@@ -12,79 +14,30 @@ MOMENTS = 8  # bytes of the two moments of a parameter
 
 def parameters(model: ModelConfig, generator: ModelConfig | None = None) -> int:
     """Return the number of parameters in pretraining, including the heads; a causal model has none."""
-    width = model.hidden_size
-    pooler, next_sentence = width * (width + 1), 2 * width + 2
-    if generator:
-        detection = width * (width + 1) + width + 1
-        shared = _tables(model) + (1 + model.biases) * model.embedding_width
-        own = encoder_parameters(generator) - shared + _masked_lm(generator)
-        return encoder_parameters(model) + detection + own
-    if model.head_transform:
-        pooler = width * (width + model.biases) + (1 + model.biases) * width
-    return encoder_parameters(model) + (0 if model.causal else _masked_lm(model) + pooler + next_sentence)
-
-
-def _masked_lm(model: ModelConfig) -> int:
-    biases, narrow = int(model.biases), model.embedding_width
-    if model.masked_lm_head == "linear":
-        return model.vocab_size * (model.hidden_size + 1)
-    return (model.hidden_size + biases) * narrow + (1 + biases) * narrow + model.vocab_size
-
-
-def _tables(model: ModelConfig) -> int:
-    return (model.vocab_size + positions(model) + model.type_vocab_size) * model.embedding_width
+    return weights.count(weights.pretrained(model, generator))
 
 
 def encoder_parameters(model: ModelConfig) -> int:
     """Return the number of parameters without the heads."""
-    width, inner = model.hidden_size, model.intermediate_size
-    biases, narrow = int(model.biases), model.embedding_width
-    norm, first = (1 + biases) * width, (width + biases) * inner * (1 + model.gated)
-    attention, mlp = 4 * width * (width + biases), first + (inner + biases) * width
-    embeddings = _tables(model)
-    if narrow != width:
-        embeddings += (1 + biases) * narrow - norm + (narrow + 1) * width  # their norm, and the projection
-    # One more norm: of the embeddings, or, with norms before the sub-layers, of the last layer's output.
-    layers = model.num_hidden_layers * (attention + mlp + 2 * norm)
-    return embeddings + norm + layers
-
-
-def positions(model: ModelConfig) -> int:
-    """Return the number of positions that have learned embeddings."""
-    return model.max_position_embeddings if model.positions == "learned" else 0
+    return weights.count(weights.encoder(model))
 
 
 def local_parameters(model: ModelConfig, parts: int, generator: ModelConfig | None = None) -> int:
-    """Return the number of parameters that one of the ranks holds which divide a model by tensor parallelism.
-
-    Divided are attention heads, the feed-forward layer and the words of the vocabulary. Norms, positions, segments, the
-    biases of outputs and the other parts of the heads are whole on each rank.
-    """
-    scorer = generator or model  # of the words
-    words = model.vocab_size * (model.embedding_width + (not model.causal))  # and the bias of each word's score
-    words += model.vocab_size * scorer.hidden_size * (model.masked_lm_head == "linear")
-    divided = words + _divided_of_layers(model) + (_divided_of_layers(generator) if generator else 0)
+    """Return the number of parameters that one of the ranks holds which divide a model by tensor parallelism."""
+    divided = weights.count(weight for weight in weights.pretrained(model, generator) if weight.axis is not None)
     return parameters(model, generator) - divided + -(-divided // parts)
-
-
-def _divided_of_layers(model: ModelConfig) -> int:
-    width, inner, biases = model.hidden_size, model.intermediate_size, int(model.biases)
-    attention, mlp = 4 * width * width + 3 * biases * width, (2 * width + biases) * inner
-    mlp += (width + biases) * inner if model.gated else 0
-    return model.num_hidden_layers * (attention + mlp)
 
 
 def low_rank_parameters(model: ModelConfig, lora: LoraConfig, first_layer: int = 0) -> int:
     """Return the number of parameters of LoRA's matrices in the layers from `first_layer` on."""
-    width, inner = model.hidden_size, model.intermediate_size
-    targets = {name for name in lora.targets if name != "gate" or model.gated}
-    sizes = sum(width + (width if name in ("query", "key", "value", "output") else inner) for name in targets)
-    return lora.rank * sizes * (model.num_hidden_layers - first_layer)
+    targets = [row for row in weights.LAYER if row.name.split("/")[1] in lora.targets]
+    kernels = [weight for row in targets for weight in weights.of_part(row, model) if len(weight.shape) == 2]
+    return lora.rank * sum(sum(kernel.shape) for kernel in kernels) * (model.num_hidden_layers - first_layer)
 
 
 def teacher_parameters(teacher: ModelConfig) -> int:
     """Return the number of parameters of a teacher: its encoder, and its head for masked words."""
-    return encoder_parameters(teacher) + _masked_lm(teacher)
+    return encoder_parameters(teacher) + weights.count(weights.head(MASKED_LM, teacher))
 
 
 def projection_parameters(model: ModelConfig, distill: DistillConfig, teacher: ModelConfig | None) -> int:

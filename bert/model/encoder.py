@@ -37,6 +37,7 @@ from bert.model.low_rank import LowRankUpdate
 from bert.model.parts import WHOLE, Parts
 from bert.model.rotary import Rotation, rotation
 from bert.model.traversal import Groups
+from bert.model.weights import WORDS
 
 
 class TokenBatch(NamedTuple):
@@ -58,9 +59,6 @@ class TokenBatch(NamedTuple):
         if self.mask is None:
             return tf.zeros([1, 1, 1, tf.shape(self.ids)[1]])
         return padding(self.mask) if self.positions is None else _other_instances(self.mask)
-
-
-WORDS = "embeddings/word"  # name of the table [V, D]
 
 
 class Reach(NamedTuple):

@@ -17,10 +17,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert.model.initializers import Initializer
-from bert.model.parts import WHOLE, Parts, axis_of
+from bert.model.parts import WHOLE, Parts
+from bert.model.weights import UPDATE, axis_of
 
 # Last parts of the names of variables; the first parts are the layer's.
-PARTS = A, B, SCALE = ("lora_a", "lora_b", "lora_scale")
+PARTS = A, B, SCALE = (*UPDATE, "lora_scale")
 
 
 class LowRankUpdate(tf.Module):

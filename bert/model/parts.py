@@ -12,19 +12,11 @@ those matrices of low-rank updates that are not (low_rank.py).
 Sums travel in float32: Horovod knows no bfloat16, and float16 may not hold them.
 """
 
-import re
 from collections.abc import Callable
 
 import tensorflow as tf
 
-AXES = [  # the first pattern that is found in a variable's name decides; a variable that matches none is not divided
-    (re.compile(r"attention/(query|key|value)/(kernel|bias|lora_b)$"), -1),  # heads
-    (re.compile(r"attention/output/(kernel|lora_a)$"), 0),
-    (re.compile(r"mlp/(inner|gate)/(kernel|bias|lora_b)$"), -1),
-    (re.compile(r"mlp/outer/(kernel|lora_a)$"), 0),
-    (re.compile(r"^embeddings/word$"), 0),
-    (re.compile(r"^(generator/)?masked_lm/(bias|words)$"), 0),
-]
+from bert.model.weights import axis_of
 
 AllReduce = Callable[[tf.Tensor, str], tf.Tensor]
 
@@ -99,11 +91,6 @@ class Parts:
 
 
 WHOLE = Parts()  # the whole model on one device
-
-
-def axis_of(name: str) -> int | None:
-    """Return the axis along which the variable of this name is divided, or None if it is not."""
-    return next((axis for pattern, axis in AXES if pattern.search(name)), None)
 
 
 def share(size: int, number: int, count: int) -> tuple[int, int]:

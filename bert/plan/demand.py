@@ -6,6 +6,7 @@ generator, teacher: as in `bert.model.cost`.
 import dataclasses
 
 from bert.core.config import ModelConfig, ObjectiveConfig, ParallelConfig, PretrainConfig
+from bert.model import weights
 from bert.model.cost import (
     CHUNK_BYTES,
     MOMENTS,
@@ -13,7 +14,6 @@ from bert.model.cost import (
     local_parameters,
     parameters,
     parameters_beside,
-    positions,
     projection_parameters,
     state_bytes,
     states_read,
@@ -24,8 +24,9 @@ BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 
 def embeddings_share(model: ModelConfig, parts: int = 1, generator: ModelConfig | None = None) -> float:
     """Return the share of the embeddings among the parameters of a rank: their gradients are complete last."""
-    others = positions(model) + model.type_vocab_size
-    return (-(-model.vocab_size // parts) + others) * model.embedding_width / local_parameters(model, parts, generator)
+    tables = [table for row in weights.OUTER if row.kind == "table" for table in weights.of_part(row, model)]
+    rows = sum(-(-table.shape[0] // (1 if table.axis is None else parts)) for table in tables)
+    return rows * model.embedding_width / local_parameters(model, parts, generator)
 
 
 def exposed_share(model: ModelConfig, parallel: ParallelConfig, generator: ModelConfig | None = None) -> float:
@@ -157,12 +158,12 @@ def activations(
     # Weights before and after dropout; with fused attention float32 sums of rows, and cuDNN's one mask for all layers.
     copies = 2 if rate > 0 or cpu else 1
     fused_weights = layers * tokens * heads * 4 + tokens * sequence * size * (rate == 0)
-    weights = fused_weights if fused else copies * pairs * size
+    attention_weights = fused_weights if fused else copies * pairs * size
     return common | {
         "residual stream": 2 * past * width * stream,
         # Queries, keys, values and context; unless fused, a copy of the context with the heads side by side.
         "attention": (4 * layers * tokens + (not fused) * past) * width * size,
-        "attention weights": weights,
+        "attention weights": attention_weights,
         "feed-forward": (2 + model.gated) * past * inner * size,  # before and after GELU
         "vocabulary logits": scores,
     }

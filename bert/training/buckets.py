@@ -6,12 +6,12 @@ embeddings. So the gradients of the last layers can travel while those of the fi
 """
 
 import itertools
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
 from bert.core.config import ParallelConfig
+from bert.model.weights import depth
 
 Buckets = Sequence[Sequence[int]]  # the places, among all gradients or weights, of those in each bucket
 Collective = Callable[[int, list[tf.Tensor]], Sequence[tf.Tensor]]
@@ -64,16 +64,3 @@ def bucket_by_bucket(
     """
     for number, places in enumerate(divided):
         yield from zip(places, collective(number, [tensors[place] for place in places]), strict=True)
-
-
-def in_encoder(name: str) -> bool:
-    """Return whether a variable of this name belongs to the encoder, not to a head or to the state of training."""
-    return depth(name) < float("inf") or name.startswith("final/")
-
-
-def depth(name: str) -> float:
-    """Return how deep in the model a variable is: 0 for the embeddings, 1 for layer 0, ..., infinity for the heads."""
-    if name.startswith("embeddings/"):
-        return 0
-    layer = re.match(r"layer_(\d+)/", name)
-    return int(layer[1]) + 1 if layer else float("inf")

@@ -25,8 +25,8 @@ from bert.core import files, manifest, outputs
 from bert.core.errors import InputError, IntegrityError, ResourceError, UsageError
 from bert.core.manifest import Manifest
 from bert.model import low_rank
+from bert.model.weights import depth, in_encoder, num_layers
 from bert.training import description, selection
-from bert.training.buckets import in_encoder
 from bert.training.division import DividedVariable, State, bundle
 
 STAGE, BUNDLE = "checkpoint", "variables"
@@ -37,7 +37,6 @@ DESCRIPTION = "description"  # in a manifest: the hashes of the files that descr
 DISTILLATION = "distillation"  # variables by which a model is compared with its teacher
 # Of training: first parts of names.
 STATE = ("adam_m", "adam_v", "applied", DISTILLATION, EMA, EMA_TOTAL, "guard", "loss_scale", "spikes", "run")
-ENCODER = re.compile(r"embeddings|layer_([0-9]+)|final")  # first parts of names
 OWN_WORDS = "embeddings/difference"  # what an earlier model added to the embeddings of its generator
 MAX_LISTED = 4  # names in a message
 GLOB_CHARACTERS = set("*?[\\")  # TensorFlow writes to the path itself, but reads it as a pattern
@@ -466,12 +465,9 @@ def _renumbered(names: Iterable[str], layers: Sequence[int]) -> dict[str, str]:
         return {name: name for name in names}
     renumbered: dict[str, str] = {}
     for name in names:
-        first, _, rest = name.partition("/")
-        match = ENCODER.fullmatch(first)
-        places = [
-            f"layer_{n}/{rest}" for n, layer in enumerate(layers) if match and match[1] and int(match[1]) == layer
-        ]
-        renumbered |= dict.fromkeys(places if match and match[1] else [name], name)
+        _, _, rest = name.partition("/")
+        places = [f"layer_{place}/{rest}" for place, layer in enumerate(layers) if layer == depth(name) - 1]
+        renumbered |= dict.fromkeys(places if 0 < depth(name) < float("inf") else [name], name)
     return renumbered
 
 
@@ -504,7 +500,7 @@ def _assign(
     """
     values = Stored(folder, merged=not exactly, layers=layers)
     shapes = values.shapes
-    if ours := depth(variables):
+    if ours := num_layers(variables):
         check_depth(folder, ours, shapes)
     for name, variable in variables.items():
         if problem := _mismatch(name, variable, shapes):
@@ -534,19 +530,12 @@ def left_over(variables: Iterable[str], stored: Iterable[str]) -> list[str]:
 
 def _part(name: str) -> str:
     """Return the part of the model, or of the state of training, that a variable belongs to."""
-    first = name.split("/")[0]
-    return "encoder" if ENCODER.fullmatch(first) else first
-
-
-def depth(names: Iterable[str]) -> int:
-    """Return the number of layers of an encoder with these variables."""
-    matches = (ENCODER.fullmatch(name.split("/")[0]) for name in names)
-    return max((int(match[1]) + 1 for match in matches if match and match[1]), default=0)
+    return "encoder" if in_encoder(name) else name.split("/")[0]
 
 
 def check_depth(folder: Path, ours: int, names: Iterable[str]) -> None:
     """Raise InputError unless the checkpoint, whose variables have these names, has `ours` layers."""
-    if ours != (theirs := depth(names)):
+    if ours != (theirs := num_layers(names)):
         raise InputError(f"{folder}: has {theirs} layers, but this model has {ours}; give one of the same architecture")
 
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert.core.config import OptimizerConfig, ParallelConfig
 from bert.hardware import graphs
 from bert.model.fused_ops import sum_of_squares
-from bert.model.parts import axis_of
+from bert.model.weights import axis_of
 from bert.training.buckets import Buckets, bucket_by_bucket
 from bert.training.communicator import Communicator
 from bert.training.division import DividedVariable, State

@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from bert.core import files
 from bert.core.errors import IntegrityError, UserError
-from bert.model.parts import axis_of, share
+from bert.model.parts import share
+from bert.model.weights import axis_of
 from bert.training.communicator import Communicator
 
 

@@ -12,7 +12,6 @@ docs/optimizers.md compares them with the code of each source.
 """
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import tensorflow as tf
@@ -21,19 +20,13 @@ from bert.core.config import InitConfig, OptimizerConfig
 from bert.hardware import graphs
 from bert.model.fused_ops import sum_of_squares
 from bert.model.low_rank import A, is_learnt, is_of_update
-from bert.training.buckets import Buckets, depth, in_encoder
+from bert.model.weights import decays, depth, in_encoder
+from bert.training.buckets import Buckets
 from bert.training.division import State
 from bert.training.guard import UpdateGuard
 
 # Called with the summed gradients, times the loss scale, the loss and the learning rate; returns the measures.
 Updater = Callable[[Sequence[tf.Tensor], tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
-
-DECAYS = [  # the first pattern that a variable's name matches decides whether it decays
-    (re.compile(r"layer_norm/(gamma|beta)$"), False),
-    (re.compile(r"(^|/)bias$"), False),
-    (re.compile(r"(^|/)(kernel|lora_a|lora_b)$"), True),
-    (re.compile(r"^embeddings/(word|position|segment)$|(^|/)masked_lm/words$"), True),
-]
 
 
 def adam_moments(g: tf.Tensor, m: tf.Tensor, v: tf.Tensor, *, b1: float, b2: float) -> tuple[tf.Tensor, tf.Tensor]:
@@ -87,14 +80,6 @@ def trust_ratio(w: tf.Tensor, direction: tf.Tensor) -> tf.Tensor:
     """
     w_norm, d_norm = tf.sqrt(w), tf.sqrt(direction)
     return tf.where((w_norm > 0) & (d_norm > 0), w_norm / tf.where(d_norm > 0, d_norm, 1.0), 1.0)
-
-
-def decays(name: str) -> bool:
-    """Return whether weight decay applies to a variable of this name: layer norm and biases are exempt."""
-    for pattern, answer in DECAYS:
-        if pattern.search(name):
-            return answer
-    raise ValueError(f"variable {name}: no rule in bert.training.optimizer.DECAYS matches it; add one")
 
 
 def shares(names: Iterable[str], layer_decay: float) -> dict[str, float]:

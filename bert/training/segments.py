@@ -17,7 +17,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert.hardware import graphs
-from bert.training.buckets import depth
+from bert.model.weights import depth
 
 Gradients = dict[str, tf.Tensor | tf.IndexedSlices | None]  # by name; None: the loss does not depend on the weight
 Store = Callable[[Gradients], list[tf.Tensor]]  # called with gradients; returns what the next segment waits for

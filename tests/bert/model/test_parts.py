@@ -16,7 +16,8 @@ from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.encoder import Mode, variables
 from bert.model.losses import divided_classification
 from bert.model.low_rank import has_terms, is_learnt
-from bert.model.parts import WHOLE, Parts, axis_of, share
+from bert.model.parts import WHOLE, Parts, share
+from bert.model.weights import axis_of
 from bert.pretraining import Pretraining
 from bert.text.sampler import Batch
 from bert.training.task import Task

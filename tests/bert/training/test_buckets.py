@@ -7,7 +7,8 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.training.buckets import bucket_by_bucket, buckets, depth, first_layers
+from bert.model.weights import depth
+from bert.training.buckets import bucket_by_bucket, buckets, first_layers
 
 NAMES = ["embeddings/word", "embeddings/position", "layer_0/mlp/inner/kernel", "layer_10/mlp/inner/kernel"]
 NAMES += ["layer_2/attention/key/bias", "final/layer_norm/gamma", "masked_lm/bias", "pooler/kernel"]
