@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from bert.core import cli, manifest, outputs
-from bert.text import byte_bpe, frames, tf_example, token_file
+from bert.text import byte_bpe, frames, tf_example, token_file, vocabulary
+from bert.text.normalization import UNCASED
 from bert.text.vocabulary import SPECIAL
 from data import stats, verify
 
@@ -81,7 +82,7 @@ def record_folder(path: Path, files: dict[str, list[dict[str, np.ndarray]]]) -> 
             with frames.RecordWriter(partial / f"{name}.tfrecord") as writer:
                 for row in rows:
                     writer.write(tf_example.encode(row))
-        (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
+        vocabulary.write([*SPECIAL, *WORDS], UNCASED, partial)
         spec = {
             name: {"shape": list(value.shape), "dtype": str(value.dtype)}
             for name, value in next(iter(files.values()))[0].items()
@@ -159,7 +160,7 @@ def test_chunks_are_counted(tmp_path: Path) -> None:
             for ids, sentences, document in rows:
                 row = {"ids": np.array(ids), "sentences": np.array(sentences), "document": np.array([document])}
                 writer.write(tf_example.encode(row))
-        (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
+        vocabulary.write([*SPECIAL, *WORDS], UNCASED, partial)
         spec = {name: {"shape": shape, "dtype": "int64"} for name, shape in (("ids", [None]), ("document", [1]))}
         counts = {"train-00000-of-00001.tfrecord": 3}
         return outputs.StageResult(
