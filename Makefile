@@ -97,7 +97,7 @@ parity: setup ## Compare exported and imported models with transformers, in a se
 bench: setup ## Time training steps and inference beside transformers on PyTorch, in the same session
 	$(RUN_WITH_FLAGS) scripts/extra_venv.sh parity python -m benchmarks.steps
 
-gpu-check: setup ## Compile the models for NVIDIA GPUs, without one: memory, kernels, bytes moved, a roofline
+gpu-check: setup ## Compile the models for NVIDIA GPUs, without one: memory, calls of libraries
 	$(RUN_WITH_FLAGS) scripts/extra_venv.sh gpu-check scripts/launcher.sh run python -m benchmarks.gpu_check
 
 lint: setup ## Check style, types, which package imports which, and shell scripts

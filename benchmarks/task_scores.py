@@ -25,7 +25,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from benchmarks.squad_scores import Comparison, learning, measured, run_peer, train_ours, write_start
+from benchmarks.fine_tuning import Comparison, learning, measured, run_peer, train_ours, write_start
 from bert.core import cli, files
 from bert.core.config import ModelConfig
 from bert.core.errors import UsageError

@@ -1,4 +1,4 @@
-"""Compute statistics of finished folders: amounts, lengths and masking, as a table, stats.json and pictures.
+"""Compute statistics of finished folders: amounts, lengths and masking, as a table and stats.json.
 
     python -m data.stats workdir/corpus workdir/tfrecords/seq128
 
@@ -20,7 +20,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from bert.core import charts, cli, files, manifest, ranges
+from bert.core import cli, files, manifest, ranges
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.manifest import Manifest
 from bert.core.progress import MB, Progress
@@ -36,7 +36,7 @@ from data.pipeline import workers
 
 BATCH = 1024  # records read at once
 TOKENS = 1 << 20  # tokens read at once
-OCTAVES = 40  # bins of a histogram of lengths, by powers of two
+OCTAVES = 40  # bins of a histogram of lengths, by powers of two; of sequences each number has a bin
 OCCURRENCES = "occurrences"  # of each token of the vocabulary that may occur in text, among the counts
 
 # What is counted in a file, by name: sums, histograms, and the occurrences of tokens. The counts of files are added.
@@ -80,11 +80,6 @@ FIGURES: dict[str, Quotient | None] = {  # in the order of the table: sums, and 
     "vocabulary": None,
     "vocabulary never seen": None,
     "vocabulary never seen, share": Quotient("vocabulary never seen", "vocabulary"),
-}
-WIDTH = 4.5  # inches of a plot
-LINEAR = {  # histograms with a bin for each number, and what they show; the others have octaves and show their name
-    "length": "tokens of a sequence",
-    "predictions": "predictions of a sequence",
 }
 
 
@@ -274,37 +269,8 @@ def figures(counts: Counts) -> dict[str, Any]:
         elif quotient is not None and {quotient.of, quotient.by} <= sums.keys():
             share = sums[quotient.of] / max(sums[quotient.by], 1)
             found[name] = 1 - share if quotient.is_rest else share
-    return found | {"histograms": {name: histogram.tolist() for name, histogram in _histograms(counts).items()}}
-
-
-def _histograms(counts: Counts) -> dict[str, np.ndarray]:
-    return {name: value for name, value in counts.items() if np.ndim(value) and name != OCCURRENCES}
-
-
-def draw(counts: Counts, folder: Path) -> None:
-    """Draw the histograms (lengths.png) and how often the tokens of the vocabulary occur (tokens.png)."""
-    histograms = {name: histogram for name, histogram in _histograms(counts).items() if histogram[1:].any()}
-    if histograms:
-        with charts.plots(folder / "lengths.png", len(histograms), width=WIDTH * len(histograms)) as row:
-            for axes, (name, histogram) in zip(row, histograms.items(), strict=True):
-                _draw_histogram(axes, name, histogram)
-    if OCCURRENCES in counts:
-        with charts.plots(folder / "tokens.png", 1, width=WIDTH) as (axes,):
-            seen = np.sort(counts[OCCURRENCES])[::-1]
-            axes.loglog(range(1, len(seen) + 1), seen, color=charts.COLOURS[0])
-            axes.set(title="Occurrences", xlabel="rank of the token")
-
-
-def _draw_histogram(axes: Any, name: str, histogram: np.ndarray) -> None:
-    percentages, label = 100 * histogram / histogram.sum(), LINEAR.get(name, name)
-    if name in LINEAR:
-        edges, scale = np.arange(len(percentages) + 1) - 0.5, {"yscale": "log"}
-    else:
-        last = int(np.flatnonzero(histogram)[-1])  # octave n begins at length 2 ** (n - 1)
-        percentages, edges, scale = percentages[1 : last + 1], 2.0 ** np.arange(last + 1), {"xscale": "log"}
-    axes.stairs(percentages, edges, fill=True, color=charts.COLOURS[0])
-    axes.set(title=f"Percentage of {label.split()[-1]}s", xlabel=label, **scale)
-    axes.yaxis.set_major_formatter("{x:g}")
+    histograms = {name: value.tolist() for name, value in counts.items() if np.ndim(value) and name != OCCURRENCES}
+    return found | {"histograms": histograms}
 
 
 RECORDS = {"instances": count_instances, "documents": count_chunks}  # by manifest.extra["kind"]
@@ -342,7 +308,7 @@ def tasks_of(described: Manifest, sample: int | None) -> list[CountTask]:
 def measure(
     described: Manifest, counter: Callable[[CountTask], Counts], options: Options, output: Path
 ) -> dict[str, Any]:
-    """Count a folder and write its stats.json and pictures. Return the figures of each split."""
+    """Count a folder and write its stats.json. Return the figures of each split."""
     tasks = tasks_of(described, options.sample)
     counts: dict[str, Counts] = {}
     sizes = [described.files[task.name].bytes for task in tasks]
@@ -353,7 +319,6 @@ def measure(
     splits = {split: figures(sums) for split, sums in counts.items()}
     content = {"stage": described.stage, "parameters": described.parameters, "sample": options.sample, "splits": splits}
     files.write_json(output / "stats.json", content)
-    draw(functools.reduce(add, counts.values()), output)
     return splits
 
 

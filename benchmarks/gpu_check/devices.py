@@ -1,6 +1,6 @@
-"""The GPUs that programs are compiled for: what XLA's compiler asks of one, and its maker's peak rates."""
+"""The GPUs that programs are compiled for: what XLA's compiler asks of one."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 CUDNN = (9, 10, 0)  # of the machines that the devices below are described on
 # Bytes of a device that programs cannot have, an assumption: TensorFlow leaves 1.5 GiB, since Hopper 1.8, to libraries
@@ -8,28 +8,21 @@ CUDNN = (9, 10, 0)  # of the machines that the devices below are described on
 RESERVED = 3 << 30
 
 
-@dataclass(frozen=True, kw_only=True)
-class Device:
-    """A GPU. The fields down to `l2_bytes` are those that XLA reads from the driver, restated from the descriptions
-    that OpenXLA publishes (openxla/xla, xla/backends/gpu/target_config/specs); the peaks are of NVIDIA's data sheets.
+class Device(NamedTuple):
+    """A GPU, with the fields that XLA reads from the driver, restated from the descriptions that OpenXLA publishes
+    (openxla/xla, xla/backends/gpu/target_config/specs).
     """
 
     description: str
     capability: tuple[int, int]
-    accelerated: bool
-    """whether code may use instructions of this generation alone, as "sm_90a" """
+    accelerated: bool  # whether code may use instructions of this generation alone, as "sm_90a"
     multiprocessors: int
-    lanes: int
-    """float32 units of a multiprocessor"""
+    lanes: int  # float32 units of a multiprocessor
     clock_ghz: float
-    shared_memory: int
-    """bytes, of a multiprocessor; a block may ask for 1 KiB less"""
+    shared_memory: int  # bytes, of a multiprocessor; a block may ask for 1 KiB less
     memory_bytes: int
-    bandwidth: int
-    """bytes a second"""
+    bandwidth: int  # bytes a second
     l2_bytes: int
-    peak: dict[str, float]
-    """FLOP/s of products, by the type of their factors, without sparsity"""
 
     def target_config(self) -> str:
         """The description as XLA's compiler reads it, a GpuTargetConfigProto in text form."""
@@ -63,59 +56,11 @@ class Device:
         )
 
 
-HOPPER = {"bfloat16": 989e12, "float16": 989e12, "tf32": 494e12, "float32": 67e12}
-
 DEVICES = {
-    "a100": Device(
-        description="NVIDIA A100-SXM4-80GB",
-        capability=(8, 0),
-        accelerated=False,
-        multiprocessors=108,
-        lanes=64,
-        clock_ghz=1.41,
-        shared_memory=167936,
-        memory_bytes=85100068864,
-        bandwidth=2039040000000,
-        l2_bytes=41943040,
-        peak={"bfloat16": 312e12, "float16": 312e12, "tf32": 156e12, "float32": 19.5e12},
-    ),
-    "h100": Device(
-        description="NVIDIA H100 80GB HBM3",
-        capability=(9, 0),
-        accelerated=True,
-        multiprocessors=132,
-        lanes=128,
-        clock_ghz=1.98,
-        shared_memory=233472,
-        memory_bytes=84942979072,
-        bandwidth=3352320000000,
-        l2_bytes=52428800,
-        peak=HOPPER,
-    ),
+    "a100": Device("NVIDIA A100-SXM4-80GB", (8, 0), False, 108, 64, 1.41, 167936, 85100068864, 2039040000000, 41943040),
+    "h100": Device("NVIDIA H100 80GB HBM3", (9, 0), True, 132, 128, 1.98, 233472, 84942979072, 3352320000000, 52428800),
     "h200": Device(
-        description="NVIDIA H200 141GB HBM3e",
-        capability=(9, 0),
-        accelerated=True,
-        multiprocessors=132,
-        lanes=128,
-        clock_ghz=1.98,
-        shared_memory=233472,
-        memory_bytes=151397597184,
-        bandwidth=4800000000000,
-        l2_bytes=52428800,
-        peak=HOPPER,
+        "NVIDIA H200 141GB HBM3e", (9, 0), True, 132, 128, 1.98, 233472, 151397597184, 4800000000000, 52428800
     ),
-    "b200": Device(
-        description="NVIDIA B200",
-        capability=(10, 0),
-        accelerated=True,
-        multiprocessors=148,
-        lanes=128,
-        clock_ghz=1.965,
-        shared_memory=233472,
-        memory_bytes=191514411008,
-        bandwidth=7672320000000,
-        l2_bytes=132644864,
-        peak={"bfloat16": 2250e12, "float16": 2250e12, "tf32": 1125e12, "float32": 75e12},
-    ),
+    "b200": Device("NVIDIA B200", (10, 0), True, 148, 128, 1.965, 233472, 191514411008, 7672320000000, 132644864),
 }

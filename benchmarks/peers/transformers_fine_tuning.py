@@ -1,11 +1,11 @@
-"""Fine-tuning as users of transformers write it, for benchmarks/squad_scores.py and benchmarks/task_scores.py.
+"""Fine-tuning as users of transformers write it, for benchmarks/task_scores.py.
 
     python -m benchmarks.peers.transformers_fine_tuning START EXAMPLES.jsonl SETTINGS.json OUTPUT
 
 START is the exported model that both sides start from. EXAMPLES has texts and labels in the order of the data set. All
-else is done by transformers and PyTorch: the tokens and windows of AutoTokenizer; a DataLoader, which draws a new order
-for each epoch and pads to the longest row of a batch; the model of AutoModelForQuestionAnswering or its likes for
-classes, choices and tokens, as START says; AdamW of torch, gradients clipped, bfloat16 through torch.autocast. Writes
+else is done by transformers and PyTorch: the tokens of AutoTokenizer; a DataLoader, which draws a new order
+for each epoch and pads to the longest row of a batch; the model of AutoModelForSequenceClassification or its
+likes for choices and tokens, as START says; AdamW of torch, gradients clipped, bfloat16 through torch.autocast. Writes
 the model, its vocabulary and metrics.jsonl. Imports nothing of ours.
 """
 
@@ -23,7 +23,6 @@ from torch.utils.data import DataLoader, RandomSampler
 from transformers import (
     AutoConfig,
     AutoModelForMultipleChoice,
-    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     AutoTokenizer,
@@ -36,30 +35,9 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from benchmarks.peers.transformers_torch import grouped
 
 IGNORED = -100  # label of a token that has no part in the loss
-STRIDE = 128  # tokens that two windows of a passage share, the default of run_qa.py of transformers
 INPUTS = ("input_ids", "token_type_ids")  # collators add the mask
 
 Row = dict[str, Any]
-
-
-def of_questions(tokenizer: Any, examples: Sequence[Row], length: int, numbers: dict[str, int]) -> Iterator[Row]:
-    """Yield the windows of all questions; an answer that is not whole in a window is labelled [CLS]."""
-    encoded = tokenizer(
-        [example["question"] for example in examples],
-        [example["context"] for example in examples],
-        truncation="only_second",
-        max_length=length,
-        stride=STRIDE,
-        return_overflowing_tokens=True,
-        return_offsets_mapping=True,
-    )
-    for row, question in enumerate(encoded["overflow_to_sample_mapping"]):
-        start, end, offsets = examples[question]["start"], examples[question]["end"], encoded["offset_mapping"][row]
-        passage = [place for place, text in enumerate(encoded.sequence_ids(row)) if text == 1]
-        answer = [place for place in passage if offsets[place][0] < end and offsets[place][1] > start]
-        whole = answer and offsets[passage[0]][0] <= start and end <= offsets[passage[-1]][1]
-        first, last = (answer[0], answer[-1]) if whole else (0, 0)
-        yield _inputs(encoded, row) | {"start_positions": first, "end_positions": last}
 
 
 def of_texts(tokenizer: Any, examples: Sequence[Row], length: int, numbers: dict[str, int]) -> Iterator[Row]:
@@ -97,7 +75,6 @@ def _inputs(encoded: Any, row: int) -> Row:
 
 
 KINDS = {
-    "QuestionAnswering": (AutoModelForQuestionAnswering, of_questions, DataCollatorWithPadding),
     "SequenceClassification": (AutoModelForSequenceClassification, of_texts, DataCollatorWithPadding),
     "MultipleChoice": (AutoModelForMultipleChoice, of_choices, DataCollatorForMultipleChoice),
     "TokenClassification": (AutoModelForTokenClassification, of_words, DataCollatorForTokenClassification),

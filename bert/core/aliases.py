@@ -26,174 +26,126 @@ class Set(str):
     """A switch: NAME=VALUE of our flag that it stands for."""
 
 
-REMOVED = {"objective.embeddings": "shared"}  # flags that were removed, and the value of each that the program has
+Names = Mapping[str, str]
 
-ACCUMULATION = Refused(
-    "is computed here: give --batch.total, the sequences of an update over all ranks (their sequences per device x "
-    "accumulation x devices), and --batch.per_device, those of a micro-batch"
-)
-NO_SWITCH = Refused("is not needed: the command itself says what is done; leave it out")
-NO_SETTING = Refused("is not needed here; leave it out")
+
+def _names(table: Mapping[str, str], kind: type[str] = str) -> dict[str, str]:
+    """Return what each name stands for; table: our flag, and its names elsewhere."""
+    return {name: kind(ours) for ours, names in table.items() for name in names.split()}
+
+
+def _refused(table: Mapping[str, str]) -> dict[str, str]:
+    """Return the same for names that are refused; table: what to give instead, or "", and the names."""
+    reasons = {f"is no flag here; {f'give {ours}' if ours else 'leave it out'}": table[ours] for ours in table}
+    return _names(reasons, Refused)
+
+
+REMOVED = {"objective.embeddings": "shared"}  # flags that were removed, and the value of each that the program has
 DISENTANGLED = Refused(
     "was removed: both models learn one table of words; leave it out, or use the version of the program that has it"
 )
-RECORDS_SAY = Refused("belongs to the data: give it to data.tfrecords, and its folder as --data.train; leave it out")
-ARCHITECTURE = Refused(
-    "is not needed: the architecture is that of --init.checkpoint, or of the recipe (--model.hidden_size and others); "
-    "leave it out"
-)
-VOCABULARY_SAYS = Refused(
-    "belongs to the vocabulary: tokenizer_config.json beside vocab.txt says it (--lower_case of data.vocab); leave it "
-    "out"
-)
-RECIPE = Refused("is the recipe here, the first argument of the command; --help lists them")
-IMPORT = Refused(
-    "takes a file of TensorFlow 1: make a run of it with python -m bert.convert import google FOLDER RUN, and give "
-    "--init.checkpoint RUN"
-)
-ADOPT = Refused(
-    "takes records of other programs: make a folder of them with python -m data.adopt, and give it as --data.train"
-)
-DATA_SET = Refused("is a name on a server, from which nothing is fetched here: give the files of the data set")
-OPTIMIZER = Refused("is --optimizer.name here: adam, adamw, stableadamw, lamb or nvlamb")
-EVALUATIONS = Refused("is --run.evaluate_every here, a number of updates")
-EVALUATION_BATCH = Refused("is not needed: evaluations have micro-batches of --batch.per_device; leave it out")
-LAUNCHER = Refused("is not needed: scripts/launch.sh -np N starts the ranks; leave it out")
-BOARD = Refused("is not needed: metrics.jsonl and files for TensorBoard are in --run.directory; leave it out")
-PREDICTION = Refused("is --batch of tasks.predict and squad.predict; leave it out")
-WARMUP = Refused("is a number of updates here: give --optimizer.warmup_steps, the share x --run.steps")
-
-Names = Mapping[str, str]
-
 COMMON: Names = {
-    "learning_rate": "optimizer.learning_rate",
-    "weight_decay": "optimizer.weight_decay",
-    "adam_beta1": "optimizer.beta_1",
-    "adam_beta2": "optimizer.beta_2",
-    "adam_epsilon": "optimizer.epsilon",
-    "max_grad_norm": "optimizer.clip_norm",
-    "warmup_steps": "optimizer.warmup_steps",
-    "num_warmup_steps": "optimizer.warmup_steps",
-    "max_steps": "run.steps",
-    "max_train_steps": "run.steps",
-    "num_train_steps": "run.steps",
-    "train_batch_size": "batch.total",
-    "per_device_train_batch_size": "batch.per_device",
-    "per_gpu_train_batch_size": "batch.per_device",
-    "seed": "run.seed",
-    "output_dir": "run.directory",
-    "model_dir": "run.directory",
-    "model_name_or_path": "init.checkpoint",
-    "logging_steps": "run.log_every",
-    "log_freq": "run.log_every",
-    "save_steps": "run.save_every",
-    "save_checkpoints_steps": "run.save_every",
-    "save_checkpoint_steps": "run.save_every",
-    "num_steps_per_checkpoint": "run.save_every",
-    "save_total_limit": "run.keep",
-    "eval_steps": "run.evaluate_every",
-    "gradient_checkpointing": Set("model.recompute_activations=true"),
-    "checkpoint_activations": Set("model.recompute_activations=true"),
-    "fp16": Set("precision.compute=float16"),
-    "use_fp16": Set("precision.compute=float16"),
-    "amp": Set("precision.compute=float16"),
-    "bf16": Set("precision.compute=bfloat16"),
-    "tf32": Set("precision.compute=tf32"),
-    "use_xla": Set("precision.xla=true"),
-    "enable_xla": Set("precision.xla=true"),
-    "no_cuda": Set("run.device=cpu"),
-    "use_cpu": Set("run.device=cpu"),
-    "gradient_accumulation_steps": ACCUMULATION,
-    "num_accumulation_steps": ACCUMULATION,
-    "per_device_eval_batch_size": EVALUATION_BATCH,
-    "eval_batch_size": EVALUATION_BATCH,
-    "eval_strategy": EVALUATIONS,
-    "evaluation_strategy": EVALUATIONS,
-    "save_strategy": Refused("is --run.save_every here, a number of updates"),
-    "load_best_model_at_end": Refused(
-        "is not needed: with a development set the best checkpoint is kept; leave it out"
+    **_names(
+        {
+            "optimizer.learning_rate": "learning_rate",
+            "optimizer.weight_decay": "weight_decay",
+            "optimizer.beta_1": "adam_beta1",
+            "optimizer.beta_2": "adam_beta2",
+            "optimizer.epsilon": "adam_epsilon",
+            "optimizer.clip_norm": "max_grad_norm",
+            "optimizer.warmup_steps": "warmup_steps num_warmup_steps",
+            "run.steps": "max_steps max_train_steps num_train_steps",
+            "batch.total": "train_batch_size",
+            "batch.per_device": "per_device_train_batch_size per_gpu_train_batch_size",
+            "run.seed": "seed",
+            "run.directory": "output_dir model_dir",
+            "init.checkpoint": "model_name_or_path",
+            "run.log_every": "logging_steps log_freq",
+            "run.save_every": "save_steps save_checkpoints_steps save_checkpoint_steps num_steps_per_checkpoint",
+            "run.keep": "save_total_limit",
+            "run.evaluate_every": "eval_steps",
+        }
     ),
-    "init_checkpoint": IMPORT,
-    "bert_config_file": ARCHITECTURE,
-    "config_file": Refused("is --config here, for a file of flags; a file of the architecture is not needed"),
-    "config_name": ARCHITECTURE,
-    "model_type": ARCHITECTURE,
-    "do_lower_case": VOCABULARY_SAYS,
-    "do_train": NO_SWITCH,
-    "do_eval": NO_SWITCH,
-    "dataset_name": DATA_SET,
-    "dataset_config_name": DATA_SET,
-    "lr_scheduler_type": Refused(
-        "is --optimizer.schedule here: polynomial (for linear also --optimizer.continuous true), cosine or stable"
+    **_names(
+        {
+            "model.recompute_activations=true": "gradient_checkpointing checkpoint_activations",
+            "precision.compute=float16": "fp16 use_fp16 amp",
+            "precision.compute=bfloat16": "bf16",
+            "precision.compute=tf32": "tf32",
+            "precision.xla=true": "use_xla enable_xla",
+            "run.device=cpu": "no_cuda use_cpu",
+        },
+        Set,
     ),
-    "optim": OPTIMIZER,
-    "optimizer_type": OPTIMIZER,
-    "group_by_length": Refused("is --batch.bucket_by_length here, a number of updates, such as 32"),
-    "resume_from_checkpoint": Refused("is not needed: the same command resumes a stopped run; leave it out"),
-    "overwrite_output_dir": Refused("has no equal: nothing is overwritten; give another --run.directory"),
-    "report_to": BOARD,
-    "logging_dir": BOARD,
-    "horovod": LAUNCHER,
-    "use_horovod": LAUNCHER,
-    "local_rank": LAUNCHER,
-    "num_gpus": LAUNCHER,
-    "cache_dir": NO_SETTING,
-    "overwrite_cache": NO_SETTING,
-    "preprocessing_num_workers": NO_SETTING,
-    "dataloader_num_workers": NO_SETTING,
-    "pad_to_max_length": NO_SETTING,
+    **_refused(
+        {
+            "--batch.total, the sequences of an update over all ranks, and --batch.per_device": (
+                "gradient_accumulation_steps num_accumulation_steps"
+            ),
+            "--run.evaluate_every, a number of updates": "eval_strategy evaluation_strategy",
+            "--run.save_every, a number of updates": "save_strategy",
+            "--init.checkpoint RUN, made of it by python -m bert.convert import google": "init_checkpoint",
+            "the recipe, or --init.checkpoint": "bert_config_file config_name model_type",
+            "--config, a file of flags": "config_file",
+            "--lower_case of data.vocab": "do_lower_case",
+            "the files of the data set": "dataset_name dataset_config_name",
+            "--optimizer.schedule": "lr_scheduler_type",
+            "--optimizer.name": "optim optimizer_type",
+            "--batch.bucket_by_length": "group_by_length",
+            "another --run.directory": "overwrite_output_dir",
+            "": (
+                "per_device_eval_batch_size eval_batch_size load_best_model_at_end do_train do_eval report_to "
+                "logging_dir resume_from_checkpoint horovod use_horovod local_rank num_gpus cache_dir overwrite_cache "
+                "preprocessing_num_workers dataloader_num_workers pad_to_max_length"
+            ),
+        }
+    ),
 }
 PRETRAINING: Names = {
-    "num_train_epochs": Refused(
-        "is a number of updates here: give --run.steps, the epochs x the sequences of the data / --batch.total"
+    **_refused(
+        {
+            "--run.steps, the number of updates of all epochs": "num_train_epochs num_steps_per_epoch",
+            "--optimizer.warmup_steps, a number of updates": "warmup_ratio warmup_proportion",
+            "--data.train, a folder that python -m data.adopt makes of it": (
+                "input_file input_files input_files_dir input_dir"
+            ),
+            "--data.train, records that are made of it (docs/data.md)": "train_file",
+            "--held_out_fraction of data.shards": "validation_file",
+            "it to data.tfrecords": "max_seq_length max_predictions_per_seq line_by_line vocab_file tokenizer_name",
+            "--masked_lm_prob of data.tfrecords": "mlm_probability",
+        }
     ),
-    "num_steps_per_epoch": Refused("is --run.steps here, the updates of all epochs together"),
-    "warmup_ratio": WARMUP,
-    "warmup_proportion": WARMUP,
-    "input_file": ADOPT,
-    "input_files": ADOPT,
-    "input_files_dir": ADOPT,
-    "input_dir": ADOPT,
-    "train_file": Refused("takes text: make records of it, as docs/data.md shows, and give them as --data.train"),
-    "validation_file": Refused("belongs to the data: --held_out_fraction of data.shards; leave it out"),
-    "max_seq_length": RECORDS_SAY,
-    "max_predictions_per_seq": RECORDS_SAY,
-    "line_by_line": RECORDS_SAY,
-    "mlm_probability": Refused("belongs to the data: --masked_lm_prob of data.tfrecords; leave it out"),
-    "vocab_file": RECORDS_SAY,
-    "tokenizer_name": RECORDS_SAY,
     **dict.fromkeys(REMOVED, DISENTANGLED),
 }
 FINE_TUNING: Names = {
-    "num_train_epochs": "length.epochs",
-    "warmup_ratio": "length.warmup",
-    "warmup_proportion": "length.warmup",
-    "vocab_file": "data.vocab",
-    "tokenizer_name": Refused("is the vocabulary of --init.checkpoint here, or the file of --data.vocab"),
-    "task_name": RECIPE,
-    "do_predict": Refused("is a command of its own: python -m tasks.predict, or squad.predict; leave it out"),
-    "test_file": Refused("is --input of tasks.predict, and --dataset of squad.predict; leave it out"),
-    "predict_batch_size": PREDICTION,
+    **_names({"length.epochs": "num_train_epochs", "length.warmup": "warmup_ratio warmup_proportion"}),
+    **_names({"data.vocab": "vocab_file"}),
+    **_refused(
+        {
+            "--data.vocab": "tokenizer_name",
+            "the recipe, the first argument": "task_name",
+            "it to tasks.predict or squad.predict": "do_predict test_file predict_batch_size",
+        }
+    ),
 }
-TASKS: Names = {
-    "max_seq_length": "data.length",
-    "max_length": "data.length",
-    "max_train_samples": "data.limit",
-    "train_file": "data.train",
-    "validation_file": "data.dev",
-    "data_dir": "data.folder",
-}
+TASKS: Names = _names(
+    {
+        "data.length": "max_seq_length max_length",
+        "data.limit": "max_train_samples",
+        "data.train": "train_file",
+        "data.dev": "validation_file",
+        "data.folder": "data_dir",
+    }
+)
 QUESTIONS: Names = {
-    "max_seq_length": "windows.max_seq_length",
-    "max_query_length": "windows.max_query_length",
-    "doc_stride": "windows.doc_stride",
-    "train_file": "data.train_file",
-    "validation_file": "data.dev_file",
-    "predict_file": Refused("is --dataset of squad.predict; --data.dev_file is scored during training"),
-    "version_2_with_negative": Refused("is not needed: the data say whether questions are impossible; leave it out"),
-    "n_best_size": Refused("is --n_best of squad.predict; leave it out"),
-    "max_answer_length": Refused("is a flag of squad.predict; leave it out"),
-    "null_score_diff_threshold": Refused("is --null_threshold of squad.predict; leave it out"),
+    **_names({f"windows.{name}": name for name in ("max_seq_length", "max_query_length", "doc_stride")}),
+    **_names({"data.train_file": "train_file", "data.dev_file": "validation_file"}),
+    **_refused(
+        {
+            "it to squad.predict": "predict_file n_best_size max_answer_length null_score_diff_threshold",
+            "": "version_2_with_negative",
+        }
+    ),
 }
 OURS: Names = {"data.train": "data.train_file", "data.dev": "data.dev_file"}  # as tasks.train names the files
 
@@ -201,28 +153,17 @@ OURS: Names = {"data.train": "data.train_file", "data.dev": "data.dev_file"}  # 
 OFF = ("false", "0", "no")
 NOTHING: Mapping[str, tuple[str, ...]] = {
     **{name: (value,) for name, value in REMOVED.items()},
-    **{name: OFF for names in (COMMON, FINE_TUNING) for name, ours in names.items() if isinstance(ours, Set)},
+    **{name: OFF for name, ours in COMMON.items() if isinstance(ours, Set)},
+    **dict.fromkeys(("do_predict", "overwrite_output_dir", "horovod", "use_horovod"), OFF),
+    **dict.fromkeys(("overwrite_cache", "pad_to_max_length"), ("true", *OFF)),
+    **dict.fromkeys(("do_train", "do_eval", "load_best_model_at_end"), ("true",)),
+    **dict.fromkeys(("eval_strategy", "evaluation_strategy", "save_strategy"), ("steps",)),
+    **dict.fromkeys(("gradient_accumulation_steps", "num_accumulation_steps", "num_gpus"), ("1",)),
+    **dict.fromkeys(("preprocessing_num_workers", "dataloader_num_workers"), ("0",)),
     "max_steps": ("-1",),
-    "gradient_accumulation_steps": ("1",),
-    "num_accumulation_steps": ("1",),
-    "do_train": ("true",),
-    "do_eval": ("true",),
-    "do_predict": OFF,
-    "load_best_model_at_end": ("true",),
-    "eval_strategy": ("steps",),
-    "evaluation_strategy": ("steps",),
-    "save_strategy": ("steps",),
     "resume_from_checkpoint": ("true", "false", "auto"),
-    "overwrite_output_dir": OFF,
-    "overwrite_cache": ("true", *OFF),
-    "pad_to_max_length": ("true", *OFF),
-    "preprocessing_num_workers": ("0",),
-    "dataloader_num_workers": ("0",),
     "report_to": ("tensorboard", "[]", ""),
-    "horovod": OFF,
-    "use_horovod": OFF,
     "local_rank": ("-1", "0"),
-    "num_gpus": ("1",),
 }
 SHARES = ("warmup_ratio", "warmup_proportion", "length.warmup")  # names of the share of updates with warm-up
 STEPS = ("warmup_steps", "num_warmup_steps")  # below 1 a share of the updates, as in transformers 5

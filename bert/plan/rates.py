@@ -3,8 +3,8 @@
     log(share) = base[GPU, precision] + sum of coefficient x feature
 
 Features: the time of a micro-batch at peak (small ones leave a GPU idle), its tokens, the model's width, fine-tuning,
-how the code was compiled. The coefficients come from the published rows (`python -m benchmarks.planner.fit`). GPUs
-without rows of their own take an A100's share, scaled by what MLPerf's submissions measured on both.
+how the code was compiled. The coefficients come from the published rows (`benchmarks.planner.fit` of commit
+b9e855c1). GPUs without rows of their own take an A100's share, scaled by what MLPerf's submissions measured on both.
 """
 
 import math

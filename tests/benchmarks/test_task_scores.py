@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import squad_scores, task_scores
+from benchmarks import fine_tuning, task_scores
 from bert.core.config import OptimizerConfig
 from bert.core.errors import UsageError
 from tasks.recipes import RECIPES
 
 ROWS = [("no", "the ant is here"), ("yes", "a\u00e7\u00e3o, lime and plum"), ("no", "bee")]
-CONTEXT = "The ant is here. The bee is not here."
 
 
 def test_the_peer_gets_the_texts_and_labels_of_the_file_in_its_order(tmp_path: Path) -> None:
@@ -29,47 +28,29 @@ def test_the_peer_gets_the_texts_and_labels_of_the_file_in_its_order(tmp_path: P
     assert list(limited) == given[:2]
 
 
-def test_the_peer_gets_the_characters_of_an_answer(tmp_path: Path) -> None:
-    asked = [
-        {"id": "1", "question": "What is here?", "answers": [{"text": "ant", "answer_start": 4}]},
-        {"id": "2", "question": "What is not?", "answers": [{"text": "bee", "answer_start": 21}]},
-        {"id": "3", "question": "Who?", "answers": [], "is_impossible": True},
-        {"id": "4", "question": "Where?", "answers": [{"text": "here", "answer_start": 11}]},
-    ]
-    path = tmp_path / "train.json"
-    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": CONTEXT, "qas": asked}]}]}))
-    options = squad_scores.Options(
-        checkpoint=tmp_path, train_file=path, dev_file=path, output=tmp_path, peer_python=path, limit=3
-    )
-    given = list(squad_scores.raw_questions(options))
-    assert [example["question"] for example in given] == ["What is here?", "What is not?", "Who?"]
-    assert [example["context"][example["start"] : example["end"]] for example in given[:2]] == ["ant", "bee"]
-    assert (given[2]["start"], given[2]["end"]) == (-1, -1)
-
-
 def test_both_sides_get_the_same_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
-    monkeypatch.setattr(squad_scores, "run_checked", lambda words: commands.append(list(words)))
-    monkeypatch.setattr(squad_scores, "raw_questions", lambda options: [{"question": "Who?"}])
-    given = squad_scores.Options(
-        checkpoint=tmp_path, train_file=Path("t"), dev_file=Path("d"), output=tmp_path, peer_python=Path("p"), steps=30
-    )
-    assert squad_scores.ours(given) == tmp_path / "ours" and squad_scores.peer(given) == tmp_path / "peer"
+    monkeypatch.setattr(fine_tuning, "run_checked", lambda words: commands.append(list(words)))
+    given = fine_tuning.Comparison(checkpoint=tmp_path, output=tmp_path, peer_python=Path("p"), batch=16)
+    trained = fine_tuning.train_ours(("tasks.train", "mrpc"), tmp_path, given, 30, 7, {"data.length": 64})
+    rates = fine_tuning.learning(OptimizerConfig(name="adamw", learning_rate=0.5), 30, given.learning_rate)
+    peer = fine_tuning.run_peer(tmp_path, given, [{"first": "Who?"}], rates | {"seed": 7})
+    assert (trained, peer) == (tmp_path / "ours", tmp_path / "peer")
     module, recipe, *words = commands[0][2:]
     flags = dict(zip(words[::2], words[1::2], strict=True))
-    assert (module, recipe) == ("squad.train", "squad_base") and flags["--init.checkpoint"] == str(tmp_path / "start")
+    assert (module, recipe) == ("tasks.train", "mrpc") and flags["--init.checkpoint"] == str(tmp_path / "start")
     wanted = json.loads((tmp_path / "settings.json").read_text())
     assert (flags["--batch.total"], flags["--batch.per_device"], wanted["batch"]) == ("16", "16", 16)
     assert flags["--precision.compute"] == wanted["compute"] == "bfloat16" and wanted["order"] == "shuffled"
     assert (flags["--run.steps"], len(wanted["rates"])) == ("30", 30)
     assert flags["--optimizer.warmup_steps"] == "3" and max(wanted["rates"]) < given.learning_rate
-    assert (flags["--run.seed"], wanted["seed"], wanted["length"]) == ("12345", 12345, 384)
-    assert commands[2][0] == str(Path("p").absolute()) and commands[2][2] == squad_scores.PEER
+    assert (flags["--run.seed"], wanted["seed"]) == ("7", 7)
+    assert commands[2][0] == str(Path("p").absolute()) and commands[2][2] == fine_tuning.PEER
 
 
 def test_the_peer_learns_at_our_rates() -> None:
     optimizer = OptimizerConfig(name="adamw", learning_rate=0.5, beta_2=0.97, weight_decay=0.03)
-    given = squad_scores.learning(optimizer, steps=30, peak=0.6)
+    given = fine_tuning.learning(optimizer, steps=30, peak=0.6)
     expected = [0, 0.2, 0.4, *(0.6 * (1 - done / 30) for done in range(3, 30))]  # a tenth is warm-up
     assert given["rates"] == pytest.approx(expected)
     assert (given["betas"], given["weight_decay"]) == ([optimizer.beta_1, 0.97], 0.03)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import squad_scores, task_scores
+from benchmarks import task_scores
 from benchmarks.task_scores import Options, Work
 from bert.convert.__main__ import convert
 from bert.core.config import ModelConfig
@@ -115,35 +115,6 @@ def test_the_peer_reads_each_kind_of_example(pretrained: Path, tmp_path: Path) -
     (outside,), (fruit,) = ({found[0][1], found[1][3]}, {found[0][2], found[1][1]})
     assert {outside, fruit} == {0, 1}
     assert found == [[-100, outside, fruit, -100, -100], [-100, fruit, -100, outside, -100]]
-
-
-def test_the_peer_makes_windows_with_the_answer_or_none(pretrained: Path, tmp_path: Path) -> None:
-    work = squad_start(pretrained, tmp_path)
-    context = "the bee is here the bee is " + "the ant is here " * 80 + "the figs"
-    start = context.index("figs")
-    asked = {"question": "is the fig here ?", "context": context, "start": start, "end": start + 4}
-    never = {"question": "is the plum here ?", "context": "the ant", "start": -1, "end": -1}
-    length = 200
-    (windows,) = read((work, [asked, never], settings(1, length), 5))
-    answered = [batch for batch in windows if batch["start_positions"] != [0]]
-    for batch in answered:
-        (row,), (first,), (last,) = (batch[name] for name in ("input_ids", "start_positions", "end_positions"))
-        assert row[first : last + 1] == ids("fig ##s")
-    # 330 tokens of a passage, 192 in a window, 128 of them shared: from 0, 64, 128 and 192, which has the answer.
-    assert len(answered) == 1
-    assert sum(length - 20 < len(batch["input_ids"][0]) for batch in windows) == 3
-    assert all(len(batch["input_ids"][0]) <= length for batch in windows)
-    assert all(batch["end_positions"] == [0] for batch in windows if batch not in answered)
-
-
-def squad_start(pretrained: Path, folder: Path) -> Path:
-    """Return the exported model for questions."""
-    options = squad_scores.Options(
-        checkpoint=pretrained, train_file=folder, dev_file=folder, output=folder / "squad", peer_python=folder
-    )
-    squad_scores.start(options)
-    convert("export", "huggingface", options.output / "start", folder / "questions")
-    return folder / "questions"
 
 
 @pytest.mark.parametrize("order", ["shuffled", "grouped"])

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.core import manifest, outputs
-from bert.text import dynamic_masking, frames, instances, records, tf_example
+from bert.text import dynamic_masking, frames, instances, records, tf_example, vocabulary
 from bert.text.instances import InstanceConfig
+from bert.text.normalization import UNCASED
 from bert.text.vocabulary import SPECIAL
 from data.audit import checks
 from tests.properties.fuzz import fuzz
@@ -42,7 +43,7 @@ def write(folder: Path, payloads: list[bytes], kind: str) -> Path:
             with frames.RecordWriter(partial / name) as writer:
                 for content in contents:
                     writer.write(content)
-        (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{i}" for i in range(VOCAB - 5))]) + "\n")
+        vocabulary.write([*SPECIAL, *(f"w{i}" for i in range(VOCAB - 5))], UNCASED, partial)
         extra = {
             "kind": kind,
             "features": instances.feature_spec(CONFIG),

@@ -95,7 +95,9 @@ def test_two_names_of_one_flag_are_an_error_and_one_line(
 
 
 def test_all_names_that_are_refused_are_in_one_message() -> None:
-    with pytest.raises(UsageError, match=r"^--do_predict is a .*leave it out\. --report_to is not .*leave it out$"):
+    with pytest.raises(
+        UsageError, match=r"^--do_predict is no flag here; give it to .*predict\. --report_to is no .*leave it out$"
+    ):
         translated("tasks", "--do_predict", "--seed", "1", "--report_to", "wandb", "--do_predict")
 
 
@@ -124,7 +126,7 @@ def test_values_that_change_nothing_are_taken_and_told(kind: str, capsys: pytest
         ("tasks", "--warmup_steps 0", "--length.warmup 0"),
         ("tasks", "--warmup_steps 0 --warmup_ratio 0.2", "--length.warmup 0.2"),
         ("pretrain", "--warmup_steps 0", "--optimizer.warmup_steps 0"),
-        ("pretrain", "--warmup_steps 0.1", "--warmup_steps is a number of updates here: give --optimizer.warmup_steps"),
+        ("pretrain", "--warmup_steps 0.1", "--warmup_steps is no flag here; give --optimizer.warmup_steps"),
     ],
 )
 def test_warmup_steps_below_1_are_a_share(kind: str, theirs: str, ours: str) -> None:
@@ -156,11 +158,11 @@ def test_the_table_of_the_page_is_that_of_the_code() -> None:
         (
             "tasks",
             "--gradient_accumulation_steps 4",
-            "--gradient_accumulation_steps is computed here: give --batch.total",
+            "--gradient_accumulation_steps is no flag here; give --batch.total",
         ),
-        ("pretrain", "--num_train_epochs 3", "--num_train_epochs is a number of updates here: give --run.steps"),
-        ("pretrain", "--max_seq_length 128", "--max_seq_length belongs to the data"),
-        ("tasks", "--do_lower_case", "--do_lower_case belongs to the vocabulary"),
+        ("pretrain", "--num_train_epochs 3", "--num_train_epochs is no flag here; give --run.steps"),
+        ("pretrain", "--max_seq_length 128", "--max_seq_length is no flag here; give it to data.tfrecords"),
+        ("tasks", "--do_lower_case", "--do_lower_case is no flag here; give --lower_case of data.vocab"),
         ("tasks", "--fp16 half", "--fp16 half: only true is taken, for --precision.compute float16; leave it out"),
         ("squad", "--init_checkpoint bert_model.ckpt", "bert.convert import google"),
     ],
@@ -168,6 +170,15 @@ def test_the_table_of_the_page_is_that_of_the_code() -> None:
 def test_names_of_another_meaning_are_refused_with_ours(kind: str, argv: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         translated(kind, *argv.split())
+
+
+def test_a_flag_that_was_removed_is_refused_but_for_the_value_that_the_program_has(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert translated("pretrain", "--objective.embeddings", "shared") == []
+    assert capsys.readouterr().err == "note: --objective.embeddings shared changes nothing here\n"
+    with pytest.raises(UsageError, match=r"--objective\.embeddings was removed: both models learn one table of words"):
+        translated("pretrain", "--objective.embeddings=disentangled")
 
 
 def test_only_the_first_rank_reports(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

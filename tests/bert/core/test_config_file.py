@@ -146,7 +146,7 @@ def test_values_that_change_nothing_are_no_settings(tmp_path: Path, capsys: pyte
     [
         ("batch: {totl: 4}", "batch.totl: no such key; did you mean batch.total"),
         ("bacth.total: 4", "bacth.total: no such key; did you mean batch.total"),
-        ("num_train_epochs: 3", "num_train_epochs is a number of updates here: give --run.steps"),
+        ("num_train_epochs: 3", "num_train_epochs is no flag here; give --run.steps"),
         ("max_steps: 3\nrun.steps: 3", "run.steps is given twice; leave one out"),
         ("fp16: half", "fp16 half: only true is taken, for --precision.compute float16; leave it out"),
         (
@@ -155,12 +155,12 @@ def test_values_that_change_nothing_are_no_settings(tmp_path: Path, capsys: pyte
         ),
         (
             "a: 1\nb: 2\nc: 3\ndo_train: 0\nd: 4",
-            r"yaml: do_train is not .* out\. a, b, c, d: no such keys; the keys are",
+            r"yaml: do_train is no .* out\. a, b, c, d: no such keys; the keys are",
         ),
-        ("do_train: 0\ndo_eval: 0", "yaml: do_train, do_eval is not needed: the command"),
+        ("do_train: 0\ndo_eval: 0", "yaml: do_train, do_eval is no flag here; leave it out"),
         ("save_steps: 0.1", "save_steps below 1 is a share of the updates in transformers: give --run.save_every, a"),
-        ("warmup_steps: 0.1", "warmup_steps is a number of updates here: give --optimizer.warmup_steps, the share"),
-        ("gradient_accumulation_steps: 4", "gradient_accumulation_steps is computed here: give --batch.total"),
+        ("warmup_steps: 0.1", "warmup_steps is no flag here; give --optimizer.warmup_steps, a number"),
+        ("gradient_accumulation_steps: 4", "gradient_accumulation_steps is no flag here; give --batch.total"),
         ("batch.total: 4x", "argument --batch.total: invalid int value: '4x'"),
         ("batch.total: 4.0", "argument --batch.total: invalid int value: '4.0'"),
         ("batch.total: 0", r"--batch.total 0: must be from 1 to 10000000 \(with the settings of"),

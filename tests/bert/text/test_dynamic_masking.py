@@ -15,8 +15,9 @@ from bert import evaluate
 from bert.core import outputs
 from bert.core.errors import InputError, UsageError
 from bert.pretrain import main
-from bert.text import dynamic_masking, frames, instances, tf_example
+from bert.text import dynamic_masking, frames, instances, tf_example, vocabulary
 from bert.text.instances import InstanceConfig
+from bert.text.normalization import UNCASED
 from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import SPECIAL
 from bert.training.loop import Data
@@ -52,7 +53,7 @@ def write_rows(folder: Path, shards: dict[str, Iterator[dict[str, Any]]], shape:
                 for row in rows:
                     writer.write(tf_example.encode({key: np.asarray(value) for key, value in row.items()}))
             written[f"{name}.tfrecord"] = writer.count
-        (partial / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{i}" for i in range(VOCAB - 5))]) + "\n")
+        vocabulary.write([*SPECIAL, *(f"w{i}" for i in range(VOCAB - 5))], UNCASED, partial)
         features = {"ids": {"shape": [None], "dtype": "int64"}}
         extra = {"kind": "documents", "features": features, "instances": dataclasses.asdict(shape)}
         return outputs.StageResult(counts={}, records=written, extra={**extra, "vocab_size": VOCAB})

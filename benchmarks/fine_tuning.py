@@ -1,40 +1,26 @@
-"""Compare fine-tuning on SQuAD with transformers in a plain PyTorch loop: scores and speed.
-
-    python -m benchmarks.squad_scores --checkpoint workdir/minilm --train_file train-v1.1.json \\
-        --dev_file dev-v1.1.json --output workdir/benchmarks/squad --peer_python .venv-parity/bin/python --steps 500
-
-Both start from the encoder of `--checkpoint` (from `python -m bert.convert import`) and the same randomly initialised
-head. They have the same questions, number of updates, batch size, learning rates, hyperparameters and threads, and run
-one after the other. Each makes its own windows, draws its own order of them and its own dropout. `squad.predict`
-answers with both models. Prints one line of JSON for each.
-"""
+"""One fine-tuning in our trainer and one in a plain PyTorch loop of transformers, for benchmarks/task_scores.py."""
 
 import dataclasses
 import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import tensorflow as tf
 
-from bert.core import cli, files, ranges
+from bert.core import files, ranges
 from bert.core.config import ModelConfig, OptimizerConfig
 from bert.core.errors import UserError
-from bert.core.ranges import BatchSize, Range, Seed
+from bert.core.ranges import BatchSize, Range
 from bert.model.encoder import variables
-from bert.model.heads import TaskModel
 from bert.training import checkpoint, schedule
-from squad import examples, metric
-from squad.config import SquadConfig
-from squad.model import AnswerSpans
-from squad.recipes import RECIPES
 
 PEER = "benchmarks.peers.transformers_fine_tuning"
-RECIPE, WARMUP = "squad_base", 0.1
+WARMUP = 0.1  # share of the updates
 
 Order = Literal["shuffled", "grouped"]
 
@@ -64,22 +50,6 @@ class Comparison:
         ranges.check(self)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options(Comparison):
-    """Flags of `python -m benchmarks.squad_scores`."""
-
-    train_file: Path
-    """SQuAD training set"""
-    dev_file: Path
-    """SQuAD development set"""
-    steps: Annotated[int, Range(1, 10**9)] = 500
-    """number of updates"""
-    batch: BatchSize = 16
-    """windows per update"""
-    seed: Seed = 12345
-    """seed for the order of windows, the head and dropout"""
-
-
 def write_start(
     run: Path, source: Path, model: tf.Module, new_heads: tuple[str, ...], description: dict[str, Any] | None = None
 ) -> None:
@@ -95,12 +65,6 @@ def write_start(
     if description is not None:
         files.write_json(run / "config.json", description)
     checkpoint.save(run, 0, variables(model), keep=1)
-
-
-def start(options: Options) -> None:
-    """Write the run directory that both start from: the checkpoint's encoder and a randomly initialised head."""
-    model = TaskModel(ModelConfig.load(options.checkpoint / "bert_config.json"), options.seed, AnswerSpans.described)
-    write_start(options.output / "start", options.checkpoint, model, (AnswerSpans.head.name,))
 
 
 def train_ours(
@@ -124,29 +88,6 @@ def train_ours(
     }
     run_checked([sys.executable, "-m", *command, *flags_of(settings)])
     return run
-
-
-def ours(options: Options) -> Path:
-    """Fine-tune in our trainer; return the run directory."""
-    more = {"data.train_file": options.train_file, "optimizer.name": "adamw"}
-    return train_ours(("squad.train", RECIPE), options.output, options, options.steps, options.seed, more)
-
-
-def peer(options: Options) -> Path:
-    """Fine-tune in a plain loop of PyTorch; return a run directory with its weights."""
-    recipe: SquadConfig = RECIPES[RECIPE]()
-    settings = learning(recipe.optimizer, options.steps, options.learning_rate)
-    settings |= {"length": recipe.windows.max_seq_length, "seed": options.seed}
-    return run_peer(options.output, options, raw_questions(options), settings)
-
-
-def raw_questions(options: Options) -> Iterator[dict[str, Any]]:
-    """Yield the training questions as the peer gets them: texts, and the characters of the answer."""
-    read = examples.read_dataset(options.train_file, strict=False)
-    read = dataclasses.replace(read, examples=read.examples[: options.limit or None])
-    for span in examples.spans(read, impossible=True).spans:
-        texts = {"question": span.example.question, "context": read.passages[span.example.passage]}
-        yield texts | {"start": span.start, "end": span.end}
 
 
 def learning(optimizer: OptimizerConfig, steps: int, peak: float) -> dict[str, Any]:
@@ -178,28 +119,6 @@ def run_peer(
     return run
 
 
-def scored(run: Path, options: Options) -> dict[str, float]:
-    """Scores of a run's answers to the development set."""
-    answers = options.output / f"{run.name}.json"
-    run_checked(
-        [
-            sys.executable,
-            "-m",
-            "squad.predict",
-            "--model",
-            str(run),
-            "--dataset",
-            str(options.dev_file),
-            "--output",
-            str(answers),
-            "--compute",
-            options.compute,
-        ]
-    )
-    questions = examples.read_dataset(options.dev_file).examples
-    return dataclasses.asdict(metric.score(questions, json.loads(answers.read_text(encoding="utf-8"))))
-
-
 def measured(run: Path, name: str) -> np.ndarray:
     """A measure of each update [steps]."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -213,27 +132,3 @@ def flags_of(settings: dict[str, Any]) -> list[str]:
 def run_checked(command: Sequence[str]) -> None:
     if subprocess.run(command, check=False).returncode:
         raise UserError(f"{' '.join(command[:4])} failed; see its message above")
-
-
-def main(argv: list[str]) -> None:
-    """Run the command."""
-    options = cli.parse(Options, argv, prog="python -m benchmarks.squad_scores", description=__doc__)
-    start(options)
-    late = slice(options.steps // 2, None)  # all widths are compiled by then
-    for name, train in (("ours", ours), ("transformers", peer)):
-        run = train(options)
-        losses, rates = (measured(options.output / name, figure) for figure in ("loss", "sequences_per_second"))
-        line = {
-            "name": name,
-            "steps": options.steps,
-            **scored(run, options),
-            "windows_per_second": float(1 / np.mean(1 / rates[late])),
-            "loss": float(losses[-max(1, options.steps // 10) :].mean()),  # of the last tenth
-        }
-        print(json.dumps(line), flush=True)
-        with files.exclusive(options.output), open(options.output / "scores.jsonl", "a", encoding="utf-8") as stream:
-            stream.write(json.dumps(line) + "\n")
-
-
-if __name__ == "__main__":
-    cli.main(main)

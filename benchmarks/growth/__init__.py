@@ -1,1 +1,0 @@
-"""How processor time, memory and calls to the system grow with the input, for each curve that once bent."""
