@@ -18,15 +18,13 @@ from bert.heads import GENERATOR, REPLACED_TOKEN
 from bert.masked_words import MaskedWords, check_head
 from bert.pretraining import Pretraining, pairs_of
 from bert.runs import Compute, Run
-from bert.text import dynamic_masking, rules, sampler, tokenizer_kind, vocabulary
-from bert.text.dynamic_masking import DynamicMasking
-from bert.text.records import Dataset
+from bert.text import records, rules, sampler, tokenizer_kind, vocabulary
+from bert.text.records import Samples
 from bert.text.tokenization import WordPieceTokenizer
 from bert.training.communicator import Communicator
 from bert.training.evaluation import Evaluation
 from bert.training.task import Execution, Task
 
-Source = Dataset | DynamicMasking
 LogProbabilities = Callable[[MaskedWords, Sequence[np.ndarray], Literal["masked"]], Iterator[tuple[int, np.ndarray]]]
 LOG_PROBABILITIES = "extensions.minimal_pairs.pseudo_likelihood:log_probabilities"  # of the tokens of texts
 REPLACED_TOKENS = "extensions.replaced_tokens.task:trained"  # the task of a run that detects them
@@ -54,7 +52,7 @@ def of_samples(
     seed, shares_of_training = _masking(run.path)
     shares = mask_shares or shares_of_training
     rules.check(run.path)
-    data = dynamic_masking.source(folder, split, seed, mask_shares=shares)
+    data = records.samples(folder, split, seed, mask_shares=shares)
     check_shares(mask_shares, data, folder)
     _check(run, data, folder)
     task: Task = rows.load(REPLACED_TOKENS)(run) if detects else _task(run, data)
@@ -80,13 +78,13 @@ def of_samples(
     return {"samples": count} | figures
 
 
-def check_shares(mask_shares: tuple[float, ...], data: Source, folder: Path) -> None:
+def check_shares(mask_shares: tuple[float, ...], data: Samples, folder: Path) -> None:
     """Raise UsageError if shares are given for samples that are masked already."""
-    if mask_shares and not isinstance(data, DynamicMasking):
+    if mask_shares and data.description.kind != "documents":
         raise UsageError(f"--mask_shares: the samples in {folder} are masked already; make it with --kind documents")
 
 
-def _check(run: Run, data: Source, folder: Path) -> None:
+def _check(run: Run, data: Samples, folder: Path) -> None:
     """Raise InputError if the samples are not for the model."""
     tokenizer, ours, theirs = run.tokenizer, vocabulary.path_in(run.path), vocabulary.path_in(folder)
     stored = data.manifest.files.get(theirs.name)
@@ -109,7 +107,7 @@ def _check(run: Run, data: Source, folder: Path) -> None:
         raise InputError(f"{folder}: its samples have {length} tokens, and the model {positions} positions")
 
 
-def _task(run: Run, data: Source) -> Pretraining:
+def _task(run: Run, data: Samples) -> Pretraining:
     """Return the objectives of the data with the weights of the run; without pairs if it has no head for them."""
     pairs = pairs_of(data)
     if pairs != "none" and not (run.has("next_sentence") and run.has("pooler")):

@@ -23,8 +23,8 @@ from bert.model import heads, losses
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.parts import WHOLE, Parts
 from bert.recipes import Phase
-from bert.text import dynamic_masking, records, sampler, vocabulary
-from bert.text.instances import MASK_SHARES
+from bert.text import records, sampler, vocabulary
+from bert.text.instance_config import MASK_SHARES
 from bert.text.sampler import Batch
 from bert.training import checkpoint, loop, preflight, resume, stored_runs
 from bert.training.communicator import Communicator
@@ -211,8 +211,8 @@ def datasets(folder: Path, config: PretrainConfig, comm: Communicator = ALONE) -
         raise UsageError("data.length is for causal models; the data of other models have their length; leave it out")
     described = on_rank_zero(lambda: records.checked(folder), comm)
     how = config.run.seed, config.data.skip_bad, config.data.mask_shares, described
-    train_split = dynamic_masking.source(folder, "train", *how)
-    heldout = dynamic_masking.source(folder, "heldout", *how) if records.has_split(described, "heldout") else None
+    train_split = records.samples(folder, "train", *how)
+    heldout = records.samples(folder, "heldout", *how) if records.has_split(described, "heldout") else None
     _check_shares(config.data.mask_shares, train_split)
     if pairs_of(train_split) == "nsp" and (label := train_split.only_label()) is not None:
         raise InputError(

@@ -35,7 +35,8 @@ from bert.core import cli, files, outputs, ranges
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.ranges import Range, Seed, Share
 from bert.core.workspace import Work
-from bert.text import frames, instances, tf_example, tokenization, tokenizer_kind, vocabulary
+from bert.text import frames, instance_config, instances, tf_example, tokenization, tokenizer_kind, vocabulary
+from bert.text.instance_config import InstanceConfig
 from bert.text.tokenization import Tokenizer
 from data.pipeline import languages, losses, parts, tasks, workers
 from data.pipeline.parts import Part
@@ -79,7 +80,7 @@ class Options(tasks.Options):
     """task on two segments: nsp (is the second one random), sop (are they swapped) or none"""
     single_sentences: bool = False
     """with --pairs none: each sentence is an instance of its own, [CLS] sentence [SEP]"""
-    mask_shares: tuple[Share, ...] = instances.MASK_SHARES
+    mask_shares: tuple[Share, ...] = instance_config.MASK_SHARES
     """of the tokens to predict, the shares that become [MASK], a random token, or stay as they are; they add up to 1"""
     lower_case: bool = True
     """lower-case the text and strip accents"""
@@ -99,7 +100,7 @@ class Options(tasks.Options):
         if self.max_predictions_per_seq == 0:
             longest = math.ceil(round(self.max_seq_length * self.masked_lm_prob, 6))
             object.__setattr__(self, "max_predictions_per_seq", longest)
-        if not 1 <= self.max_predictions_per_seq <= self.max_seq_length - instances.SPECIAL_PER_PAIR:
+        if not 1 <= self.max_predictions_per_seq <= self.max_seq_length - instance_config.SPECIAL_PER_PAIR:
             raise UsageError(
                 f"--max_predictions_per_seq {self.max_predictions_per_seq}: must be from 1 to --max_seq_length minus 3 "
                 "(if it is not given, it follows from --masked_lm_prob)"
@@ -110,10 +111,10 @@ class Options(tasks.Options):
         """Whether the vocabulary is of models without segments."""
         return tokenizer_kind.of(self.vocab) != "word pieces"
 
-    def shape(self) -> instances.InstanceConfig:
+    def shape(self) -> InstanceConfig:
         """Return the flags that `bert.text.instances` takes."""
-        names = [field.name for field in dataclasses.fields(instances.InstanceConfig)]
-        return instances.InstanceConfig(**{name: getattr(self, name) for name in names})
+        names = [field.name for field in dataclasses.fields(InstanceConfig)]
+        return InstanceConfig(**{name: getattr(self, name) for name in names})
 
 
 class ShardTask(NamedTuple):
@@ -154,7 +155,7 @@ def write_shard(task: ShardTask) -> dict[str, Any]:
     return {**counts, "losses": lost.report(), "masks": masks}
 
 
-def count_masks(features: dict[str, np.ndarray], shape: instances.InstanceConfig) -> Counter[str]:
+def count_masks(features: dict[str, np.ndarray], shape: InstanceConfig) -> Counter[str]:
     """Count the tokens of masked instances that were to be masked and that are, and the instances with none."""
     masked = features["masked_lm_weights"].sum(1)
     return Counter(
@@ -165,7 +166,7 @@ def count_masks(features: dict[str, np.ndarray], shape: instances.InstanceConfig
     )
 
 
-def try_masks(documents: instances.Documents, shape: instances.InstanceConfig, tokenizer: Tokenizer) -> Counter[str]:
+def try_masks(documents: instances.Documents, shape: InstanceConfig, tokenizer: Tokenizer) -> Counter[str]:
     """Count the masks of instances of the first documents, which are made as the trainer makes them."""
     ends = documents.sentences[documents.documents[1:]]
     stop = documents.documents[: 2 + int(np.searchsorted(ends, TRIED_TOKENS))]
@@ -386,12 +387,12 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
     def _check_pairs(self, counts: dict[str, dict[str, int]]) -> None:
         """Raise InputError if all training pairs have one label. Say so if all held-out pairs have."""
         source = self.options.source
-        if (label := instances.only_label(counts["train"])) is not None:
+        if (label := instance_config.only_label(counts["train"])) is not None:
             raise InputError(
                 f"{source}: all training pairs have label {label}, from which next-sentence prediction learns nothing; "
                 "give --pairs sop or none (PAIRS of make), or more documents"
             )
-        if counts["heldout"].get(self.unit) and (label := instances.only_label(counts["heldout"])) is not None:
+        if counts["heldout"].get(self.unit) and (label := instance_config.only_label(counts["heldout"])) is not None:
             print(
                 f"tfrecords: warning: {source}: all held-out pairs have label {label}, so evaluations have no figures "
                 "of next-sentence prediction; give data.shards more documents or a larger --held_out_fraction",

@@ -10,7 +10,7 @@ from bert import evaluate, masked_evaluation, pretrain, pretraining
 from bert.core import cli
 from bert.core.errors import InputError, UsageError
 from bert.hardware import devices
-from bert.text import dynamic_masking
+from bert.text import records
 from extensions.minimal_pairs import minimal_pairs, reading
 from tasks import datasets
 from tasks.recipes import RECIPES
@@ -53,7 +53,7 @@ def check_score(score: Score, causal: bool) -> None:
         evaluated = cli.parse(evaluate.Options, ["RUN", *words], prog="bert.evaluate", description=None)
         if evaluated.data is None:
             raise UsageError("give --data, the folder of the samples")
-        samples = dynamic_masking.source(evaluated.data, evaluated.split, 0)
+        samples = records.samples(evaluated.data, evaluated.split, 0)
         masked_evaluation.check_shares(evaluated.mask_shares, samples, evaluated.data)
         return
     _, config = cli.choose(words, RECIPES, prog="tasks.train", description=None)

@@ -10,7 +10,6 @@ second segment replaces is not used in this epoch, and the cuts between chunks a
 """
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +19,6 @@ from bert.core.errors import IntegrityError
 from bert.text import instances, records, tokenization, vocabulary
 from bert.text.hashing import Uniform, mix
 
-KIND = "documents"  # in the manifest; stored instances have "instances"
 MAX_TRIES = 8  # to draw a partner from another document, with enough text; a dataset of one document has none
 
 
@@ -38,7 +36,7 @@ class DynamicMasking:
         self.config = self.description.instances
         if mask_shares:
             self.config = dataclasses.replace(self.config, mask_shares=mask_shares)
-        self.sources, self.source_of, self.only_label = stored.sources, stored.source_of, stored.only_label
+        self.sources = stored.sources
         self.spec = instances.feature_spec(self.config)
         tokenizer = tokenization.read(vocabulary.path_in(stored.manifest.path))
         self._vocab_size = len(tokenizer.vocab)
@@ -46,6 +44,14 @@ class DynamicMasking:
 
     def __len__(self) -> int:
         return len(self.stored)
+
+    def source_of(self, indices: np.ndarray) -> np.ndarray:
+        """Return for each sample the number of its source in `sources` [n]."""
+        return self.stored.source_of(indices)
+
+    def only_label(self) -> int | None:
+        """Return the label that all pairs have, if they have one."""
+        return self.stored.only_label()
 
     def read(self, indices: np.ndarray, positions: np.ndarray) -> dict[str, tf.Tensor]:
         """Return the instances of chunks `indices` [n] at `positions` [n] of the run: tensors [n, ...], ids int32."""
@@ -126,19 +132,3 @@ class DynamicMasking:
         if wrong.any():
             place = self.stored.place(int(indices[wrong.argmax()]))
             raise IntegrityError(f"{place} is no chunk of tokens; build it again")
-
-
-def source(
-    folder: Path,
-    split: str,
-    seed: int,
-    skip_bad: int = 0,
-    mask_shares: tuple[float, ...] = (),
-    described: manifest.Manifest | None = None,
-) -> records.Dataset | DynamicMasking:
-    """Return the samples in a folder of `python -m data.tfrecords`, whether it has instances or documents.
-
-    mask_shares: as in `DynamicMasking`; instances are masked already. described: as in `records.Dataset`.
-    """
-    stored = records.Dataset(folder, split, skip_bad, described)
-    return DynamicMasking(stored, seed, mask_shares) if stored.description.kind == KIND else stored

@@ -12,7 +12,7 @@ import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -21,10 +21,13 @@ from bert.core import manifest
 from bert.core.errors import InputError, IntegrityError
 from bert.core.manifest import File
 from bert.core.random_access import RandomAccess, missing
+from bert.core.rows import Rows
 from bert.hardware import graphs
 from bert.text import frames, vocabulary
-from bert.text.instances import FeatureSpec, InstanceConfig, only_label
+from bert.text.instance_config import FeatureSpec, InstanceConfig, only_label
 
+MADE: Rows[Callable[..., Any]] = Rows({"documents": "bert.text.dynamic_masking:DynamicMasking"})
+"""what makes instances of records that are none, by the kind of the records"""
 T = TypeVar("T")
 
 LONGEST = 1 << 24  # values of a feature
@@ -58,6 +61,26 @@ class Description:
     def __post_init__(self) -> None:
         if not 0 < self.vocab_size <= LARGEST_VOCABULARY:
             raise ValueError(f"vocab_size {self.vocab_size} is not that of a vocabulary")
+
+
+class Samples(Protocol):
+    """Instances of pretraining by number: stored ones (`Dataset`), or those that a row of `MADE` makes."""
+
+    manifest: manifest.Manifest
+    description: Description
+    spec: FeatureSpec
+    sources: tuple[str, ...]
+
+    def __len__(self) -> int: ...
+
+    def read(self, indices: np.ndarray, positions: np.ndarray) -> dict[str, tf.Tensor]:
+        """Return samples `indices` [n], which have `positions` [n] in the run, on which their randomness depends."""
+
+    def source_of(self, indices: np.ndarray) -> np.ndarray:
+        """Return for each sample the number of its source in `sources` [n]."""
+
+    def only_label(self) -> int | None:
+        """Return the label that all pairs have, if they have one."""
 
 
 class Dataset:
@@ -215,6 +238,25 @@ def checked(folder: Path) -> manifest.Manifest:
         if name.endswith(".tfrecord"):
             _check_index(folder / name, listed)
     return described
+
+
+def samples(
+    folder: Path,
+    split: str,
+    seed: int,
+    skip_bad: int = 0,
+    mask_shares: tuple[float, ...] = (),
+    described: manifest.Manifest | None = None,
+) -> Samples:
+    """Return the samples of a folder of `python -m data.tfrecords`: its instances, or those made of its documents.
+
+    seed, mask_shares: of instances that are made while they are read; (): the shares of the records. skip_bad,
+    described: as in `Dataset`.
+    """
+    stored = Dataset(folder, split, skip_bad, described)
+    kind = stored.description.kind
+    made: Samples = MADE[kind](stored, seed, mask_shares) if kind in MADE else stored
+    return made
 
 
 def has_split(described: manifest.Manifest, split: str) -> bool:

@@ -26,7 +26,7 @@ from bert.core import cli, files, outputs
 from bert.core.errors import InputError
 from bert.core.ranges import Range
 from bert.core.workspace import Work
-from bert.text import frames, instances, vocabulary
+from bert.text import frames, instance_config, instances, vocabulary
 from bert.text.vocabulary import SPECIAL, load_vocab
 from data.audit import checks
 from data.audit.checks import RecordFormat
@@ -199,7 +199,7 @@ class AdoptStage(tasks.Stage[FileTask]):
         return task.source.stat().st_size
 
 
-def _shape_of(path: Path) -> instances.InstanceConfig:
+def _shape_of(path: Path) -> instance_config.InstanceConfig:
     """Return the sizes of the first record of a file. Raise InputError if it is no sample of pretraining."""
     import tensorflow as tf  # takes seconds to load and is needed only for this record
 
@@ -217,13 +217,13 @@ def _shape_of(path: Path) -> instances.InstanceConfig:
         raise InputError(f"{path}: its first record is no tf.train.Example; give files of records") from error
     sizes = {name: len(value.int64_list.value) for name, value in example.features.feature.items()}
     sizes |= {name: len(value.float_list.value) for name, value in example.features.feature.items() if not sizes[name]}
-    needed = instances.feature_spec(instances.InstanceConfig(max_seq_length=8, max_predictions_per_seq=1))
+    needed = instances.feature_spec(instance_config.InstanceConfig(max_seq_length=8, max_predictions_per_seq=1))
     if missing := [name for name in needed if not sizes.get(name)]:
         existing = ", ".join(sorted(sizes)[:10]) or "none"
         raise InputError(
             f"{path}: its records have no {missing[0]} (they have {existing}); give records of pretraining"
         )
-    return instances.InstanceConfig(
+    return instance_config.InstanceConfig(
         max_seq_length=sizes["input_ids"], max_predictions_per_seq=sizes["masked_lm_positions"]
     )
 

@@ -25,7 +25,7 @@ from benchmarks.laboratory.children import Children
 from benchmarks.laboratory.trials import Laboratory, Leg, Scored, Trial, trials
 from bert.core import checked_json, cli, files, outputs
 from bert.core.errors import InputError, Stopped, UsageError
-from bert.text.instances import InstanceConfig
+from bert.text.instance_config import InstanceConfig
 from bert.text.records import Description
 from tests.training import EVALUATED, ROOT, TINY, same_bits, weights, write_dataset
 

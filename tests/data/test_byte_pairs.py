@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from bert import adapt, evaluate, pretrain
 from bert.core import manifest
 from bert.core.errors import InputError, UsageError
-from bert.text import byte_bpe, byte_words, dynamic_masking, tokenization
+from bert.text import byte_bpe, byte_words, dynamic_masking, records, tokenization
 from bert.text.json_tokenizers import BytePairTokenizer
 from tests import unigram
 from tests.bert.convert.equations import imported
@@ -82,7 +82,7 @@ def test_a_document_has_the_ids_that_the_library_gives_it(kind, tmp_path, stage,
     size = len(content["model"]["vocab"])
     theirs = Tokenizer.from_file(str(vocab))
     theirs.encode_special_tokens = True  # in a text they are text
-    masked = dynamic_masking.source(tmp_path / "out", "train", seed=3)
+    masked = records.samples(tmp_path / "out", "train", seed=3)
     assert isinstance(masked, dynamic_masking.DynamicMasking)
     assert manifest.load(tmp_path / "out").extra["vocab_size"] == {"modernbert": bracketed.SIZE}.get(kind, size)
     chunks, owners = masked._chunks(np.arange(len(masked)))
@@ -108,7 +108,7 @@ def test_masks_are_of_whole_words_and_random_tokens_are_ordinary(kind, records, 
     vocab = write(kind, tmp_path)
     flags = ("--whole_word_mask", "true", "--masked_lm_prob", 0.4, "--mask_shares", 0.5, 0.4, 0.1, "--seed", 7)
     assert run(stage, plain, vocab, tmp_path / "out", "--kind", records, *flags)[0] == 0
-    data = dynamic_masking.source(tmp_path / "out", "train", seed=3)
+    data = records.samples(tmp_path / "out", "train", seed=3)
     order = np.tile(np.arange(len(data)), 5)
     batch = {name: value.numpy() for name, value in data.read(order, np.arange(len(order))).items()}
     tokenizer = tokenization.read(vocab)

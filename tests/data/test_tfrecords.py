@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert import pretraining
 from bert.core import files, manifest, outputs
 from bert.recipes import RECIPES
-from bert.text import dynamic_masking, records
+from bert.text import records
 from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import SPECIAL
 from data import tfrecords
@@ -133,7 +133,7 @@ def test_whole_words_that_are_never_masked_are_told_and_no_damage(kind, tmp_path
             assert stage("verify", output, "--workers", 1)[0] == 0
             for line in warnings:  # a phrase that is cut at the end of a segment may be short enough
                 possible, without = map(int, re.findall(r"(\d+)%", line))
-                datasets = [dynamic_masking.source(output, split, seed=3) for split in ("train", "heldout")]
+                datasets = [records.samples(output, split, seed=3) for split in ("train", "heldout")]
                 masked = [data.read(np.arange(len(data)), np.arange(len(data))) for data in datasets]
                 weights, lengths = (
                     np.concatenate([batch[name].numpy().sum(1) for batch in masked])
@@ -373,7 +373,7 @@ def test_shares_of_masks_are_recorded_and_those_that_do_not_add_up_are_refused(t
 def test_single_sentences_are_records_of_their_own_that_verify_knows(tmp_path, stage, source, vocab, kind):
     options = ("--pairs", "none", "--single_sentences", "true", "--kind", kind, "--dupe_factor", 1, "--workers", 1)
     assert run(stage, source, vocab, tmp_path / "out", *options)[0] == 0
-    data = dynamic_masking.source(tmp_path / "out", "train", seed=3)
+    data = records.samples(tmp_path / "out", "train", seed=3)
     batch = {name: np.array(value) for name, value in data.read(np.arange(len(data)), np.arange(len(data))).items()}
     tokenizer = WordPieceTokenizer(vocab)
     assert len(data) == 9 * (11 + 12 + 13)

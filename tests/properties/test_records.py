@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.core import manifest, outputs
-from bert.text import dynamic_masking, frames, instances, records, tf_example, vocabulary
-from bert.text.instances import InstanceConfig
+from bert.text import frames, instances, records, tf_example, vocabulary
+from bert.text.instance_config import InstanceConfig
 from bert.text.normalization import UNCASED
 from bert.text.vocabulary import SPECIAL
 from data.audit import checks
@@ -74,7 +74,7 @@ def good(kind: str, payloads: list[bytes], tmp_path_factory: pytest.TempPathFact
 
 
 def read(folder: Path, indices: list[int], skip_bad: int = 0) -> dict[str, np.ndarray]:
-    source = dynamic_masking.source(folder, "train", seed=3, skip_bad=skip_bad)
+    source = records.samples(folder, "train", seed=3, skip_bad=skip_bad)
     if isinstance(source, records.Dataset):
         source.sizes(np.array(indices))
     tensors = source.read(np.array(indices), np.arange(len(indices)))

@@ -15,8 +15,8 @@ from bert import evaluate
 from bert.core import outputs
 from bert.core.errors import InputError, UsageError
 from bert.pretrain import main
-from bert.text import dynamic_masking, frames, instances, tf_example, vocabulary
-from bert.text.instances import InstanceConfig
+from bert.text import dynamic_masking, frames, instances, records, tf_example, vocabulary
+from bert.text.instance_config import InstanceConfig
 from bert.text.normalization import UNCASED
 from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import SPECIAL
@@ -69,7 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def train(folder: Path) -> Data:
-    return dynamic_masking.source(folder, "train", seed=11)
+    return records.samples(folder, "train", seed=11)
 
 
 def unmasked(batch: dict[str, np.ndarray]) -> np.ndarray:
@@ -88,7 +88,7 @@ def read(data: Data, indices: np.ndarray, positions: np.ndarray) -> dict[str, np
 def test_segments_are_text_of_the_stretch_and_of_its_rest_or_another_document(
     folder: Path, pairs: Any, share: float
 ) -> None:
-    train = dynamic_masking.source(folder, "train", seed=11)
+    train = records.samples(folder, "train", seed=11)
     assert isinstance(train, dynamic_masking.DynamicMasking)
     train.config = dataclasses.replace(train.config, pairs=pairs)
     indices = np.tile(np.arange(94), 20)
@@ -146,13 +146,13 @@ def test_a_sample_depends_on_its_position_alone(train: Data) -> None:
         for name, value in read(train, np.array([index]), np.array([position])).items():
             np.testing.assert_array_equal(value[0], whole[name][row], err_msg=name)
     assert not np.array_equal(whole["input_ids"][0], whole["input_ids"][3])  # another epoch, another instance
-    other = dynamic_masking.source(train.manifest.path, "train", seed=12)
+    other = records.samples(train.manifest.path, "train", seed=12)
     assert not np.array_equal(read(other, np.array([7]), np.array([100]))["input_ids"][0], whole["input_ids"][0])
 
 
 def test_no_pair_of_one_document_alone_is_called_random(tmp_path: Path) -> None:
     folder = write(tmp_path / "one", {"train-0": 9, "heldout-0": 7}, documents=1)
-    data = dynamic_masking.source(folder, "train", seed=1)
+    data = records.samples(folder, "train", seed=1)
     assert not read(data, np.arange(9), np.arange(9))["next_sentence_labels"].any()
     finished.sign(folder, counts={"train": {"chunks": 9, "documents": 1}})
     with pytest.raises(InputError, match=r"one: all training pairs have label 0, .* --pairs sop or none"):
@@ -201,7 +201,7 @@ def test_lengths_do_not_tell_the_label(
         }
         for first, last, number in zip(cuts[:-1], cuts[1:], owner, strict=True)
     )
-    data = dynamic_masking.source(write_rows(tmp_path / "made", {"train-0": rows}, shape), "train", seed=11)
+    data = records.samples(write_rows(tmp_path / "made", {"train-0": rows}, shape), "train", seed=11)
     epochs = 3
     order = np.concatenate([rng.permutation(len(data)) for _ in range(epochs)])
     batch = read(data, order, np.arange(len(order)))
@@ -250,7 +250,7 @@ def test_the_samples_of_the_usual_shares_keep_their_bits(train: Data) -> None:
 
 
 def test_the_shares_of_a_run_take_the_place_of_those_of_the_records(folder: Path, dataset: Path) -> None:
-    data = dynamic_masking.source(folder, "train", seed=11, mask_shares=(0.0, 0.0, 1.0))
+    data = records.samples(folder, "train", seed=11, mask_shares=(0.0, 0.0, 1.0))
     batch = read(data, np.arange(94), np.arange(94))
     np.testing.assert_array_equal(batch["input_ids"], unmasked(batch))
     with pytest.raises(UsageError, match=r"--data\.mask_shares 0\.5 0\.1 0\.1: must be three shares that add up to 1"):

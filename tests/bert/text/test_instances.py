@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.text import instances
+from bert.text import instance_config, instances
 from bert.text.tokenization import WordPieceTokenizer
 
 PAD, UNK, CLS, SEP, MASK, FIRST, VOCAB = 0, 1, 2, 3, 4, 5, 997
@@ -25,8 +25,8 @@ TOKENS = instances.Tokens(
 )
 
 
-def shape(**changes: Any) -> instances.InstanceConfig:
-    return instances.InstanceConfig(**({"max_seq_length": 64, "max_predictions_per_seq": 10} | changes))
+def shape(**changes: Any) -> instance_config.InstanceConfig:
+    return instance_config.InstanceConfig(**({"max_seq_length": 64, "max_predictions_per_seq": 10} | changes))
 
 
 def numbers(rng: np.random.Generator, features: dict[str, np.ndarray]) -> instances.Uniform:

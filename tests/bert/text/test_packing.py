@@ -17,7 +17,7 @@ from bert.model.encoder import Mode, variables
 from bert.plan import demand
 from bert.pretraining import Pretraining
 from bert.recipes import RECIPES
-from bert.text import dynamic_masking, packing, vocabulary
+from bert.text import dynamic_masking, packing, records, vocabulary
 from bert.text.sampler import Batch, BatchSampler, pack
 from bert.training import checkpoint
 from tests.bert.model.test_encoder import scatter
@@ -184,7 +184,7 @@ def test_losses_and_gradients_are_those_of_the_padded_batch(case: str, pairs: st
 def test_instances_made_while_reading_are_packed_too(tmp_path: Path) -> None:
     from tests.bert.text.test_dynamic_masking import write
 
-    data = dynamic_masking.source(write(tmp_path / "made", {"train-0": 53}), "train", seed=11)
+    data = records.samples(write(tmp_path / "made", {"train-0": 53}), "train", seed=11)
     assert isinstance(data, dynamic_masking.DynamicMasking)
     data.config = dataclasses.replace(data.config, short_seq_prob=0.7)
     sizes = BatchConfig(total=46, per_device=23)
