@@ -19,7 +19,7 @@ the whole step is compiled for a GPU.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -27,7 +27,6 @@ from bert.core.config import LoraConfig, ModelConfig
 from bert.hardware import graphs
 from bert.model import fused_ops, kernels, traversal
 from bert.model.attention import attend, heads, merge, scale, split
-from bert.model.cache import Cache
 from bert.model.dense import Dense, LayerNorm, RMSNorm, SubLayer, dense_product, make_norm
 from bert.model.dropout import DropoutRng, apply_dropout
 from bert.model.fused_ops import add_bias, converted_product, product
@@ -78,6 +77,19 @@ class Observed:
         self.states: list[tf.Tensor] = []  # of the embeddings and each layer, [B*T, D]; the last one as `last` says
 
 
+class Cache(Protocol):
+    """Keys and values of the tokens so far, of each layer, which a forward pass of new tokens extends."""
+
+    def branch(self, number: int) -> "Cache":
+        """Return the cache of layer `number`, from 1."""
+
+    def mask(self, tokens: tf.Tensor) -> tf.Tensor:
+        """Return what is added to the scores of this many new tokens with all C places [B, 1, T, C]."""
+
+    def extend(self, keys: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Add the keys and values of new tokens [B, N, T, H] to those of the layer; return all [B, N, C, H]."""
+
+
 class Mode(NamedTuple):
     """How a forward pass is computed."""
 
@@ -85,7 +97,7 @@ class Mode(NamedTuple):
     dropout: DropoutRng
     groups: Groups | None = None  # layers whose gradients are computed together; None: all
     compile_parts: bool = False  # compile what each sub-layer computes between two sums over the model's parts
-    cache: Cache | None = None  # of the tokens before these, whose positions are `cache.positions`
+    cache: Cache | None = None  # of the tokens before these (extensions/gpt/cache.py)
     observed: Observed | None = None  # where an encoder leaves what it reads and computes; None: nowhere
     residual: tf.DType = tf.float32  # of the residual stream between operations
 

@@ -1,7 +1,7 @@
 """Continue texts by a causal model, token by token.
 
-The prompts of a batch may differ in length. Keys and values of earlier tokens are kept (bert/model/cache.py), so that a
-new token costs one forward pass of one token. A text depends neither on the texts beside it nor on the batch's size, up
+The prompts of a batch may differ in length. Keys and values of earlier tokens are kept (cache.py), so that a new
+token costs one forward pass of one token. A text depends neither on the texts beside it nor on the batch's size, up
 to rounding.
 
 Shapes: B texts, T new tokens, V vocabulary.
@@ -18,11 +18,11 @@ import tensorflow as tf
 
 from bert.core.errors import IntegrityError, ResourceError
 from bert.hardware import graphs
-from bert.model.cache import Cache
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.text import sampler
 from extensions.gpt import sampling
+from extensions.gpt.cache import Cache
 from extensions.gpt.sampling import Choice
 from extensions.gpt.trained import Trained
 

@@ -8,13 +8,13 @@ Shapes: B batch, T tokens, D width.
 import tensorflow as tf
 
 from bert.core.config import ModelConfig
-from bert.model import chunked_loss
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.losses import Measure
 from bert.model.parts import WHOLE, Parts
 from bert.text.sampler import Batch
 from bert.training.objective import Objective
 from bert.training.task import Task
+from extensions.gpt import chunked_loss
 
 
 class CausalModel(tf.Module):

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.core.config import LoraConfig, ModelConfig, ObjectiveConfig
-from bert.model import chunked_loss
 from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.encoder import Mode, variables
 from bert.model.losses import divided_classification
@@ -21,6 +20,7 @@ from bert.model.weights import axis_of
 from bert.pretraining import Pretraining
 from bert.text.sampler import Batch
 from bert.training.task import Task
+from extensions.gpt import chunked_loss
 from extensions.gpt.task import CausalLM
 from extensions.replaced_tokens.model import BLOCK, divided_draw, draw
 from extensions.replaced_tokens.task import ReplacedTokens

@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 
 from bert.core.errors import IntegrityError, ResourceError
-from bert.model.cache import Cache
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch
 from extensions.gpt import generation, sampling, trained
+from extensions.gpt.cache import Cache
 from extensions.gpt.generation import Continuation, Generator
 from extensions.gpt.sampling import Choice
 from extensions.gpt.trained import Trained

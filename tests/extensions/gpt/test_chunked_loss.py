@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.model import chunked_loss
+from extensions.gpt import chunked_loss
 
 ROWS, WIDTH, VOCAB, FACTOR = 37, 12, 101, 3.0
 

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.core.config import ModelConfig
-from bert.model.cache import Cache
+from extensions.gpt.cache import Cache
 
 CONFIG = ModelConfig(
     vocab_size=9, hidden_size=20, num_hidden_layers=2, num_attention_heads=5, max_position_embeddings=8
