@@ -133,7 +133,9 @@ def registers(recipes: dict[str, Factory[T]]) -> Callable[[Factory[T]], Factory[
     return register
 
 
-def choose(argv: Sequence[str], recipes: dict[str, Factory[T]], *, prog: str, description: str | None) -> tuple[str, T]:
+def choose(
+    argv: Sequence[str], recipes: Mapping[str, Factory[T]], *, prog: str, description: str | None
+) -> tuple[str, T]:
     """Return the recipe that the first argument names, and its configuration with the flags that follow applied.
 
     Raise UsageError for a mistake in `argv`.
