@@ -67,6 +67,7 @@ MODULES: dict[str, str] = {module.removeprefix("bert."): module for group in GRO
 """the module of each command, by the command's name"""
 EXTENSIONS: dict[str, str] = {
     "data.adopt": "extensions.data_more.adopt",
+    "data.bpe": "extensions.tokenizers.bpe",
     "data.pubmed": "extensions.pubmed.pubmed",
     "data.words": "extensions.data_more.words",
 }

@@ -11,7 +11,7 @@ from bert.causal import evaluation
 from bert.causal.detokenizer import detokenize
 from bert.causal.scoring import Passage, Score, Scores
 from bert.core.errors import InputError
-from bert.text.byte_bpe import ByteBPE
+from extensions.tokenizers.byte_bpe import ByteBPE
 from tests.bert.causal.runs import write_tokenizer
 
 VOCAB = 258
