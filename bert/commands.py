@@ -71,6 +71,7 @@ EXTENSIONS: dict[str, str] = {
     "bert.minimal_pairs": "extensions.minimal_pairs.minimal_pairs",
     "bert.search": "extensions.search.search",
     "data.adopt": "extensions.data_more.adopt",
+    "data.bpe": "extensions.tokenizers.bpe",
     "data.pubmed": "extensions.pubmed.pubmed",
     "data.words": "extensions.data_more.words",
 }

@@ -26,10 +26,10 @@ from bert.core.manifest import Manifest
 from bert.core.progress import MB, Progress
 from bert.core.random_access import RandomAccess
 from bert.core.ranges import Range, Workers
-from bert.text import byte_bpe, tokenization, vocabulary
-from bert.text.byte_bpe import ByteBPE
+from bert.text import causal_tokenizer, tokenization, vocabulary
 from bert.text.token_file import SUFFIX, Stream, TokenFile
 from bert.text.tokenization import Tokenizer
+from bert.text.vocabulary import TOKENIZER
 from data import verify
 from data.audit import checks
 from data.pipeline import workers
@@ -166,7 +166,7 @@ def _open_records(folder: Path, split: str, sha256: str) -> tuple[Any, Tokenizer
 @functools.lru_cache(1)
 def _open_tokens(folder: Path, sha256: str) -> tuple[Manifest, np.ndarray]:
     """Return the manifest of a folder of tokens, and the bytes of each token [vocab_size]. sha256: of the manifest."""
-    return manifest.read(folder), ByteBPE(folder / byte_bpe.NAME).sizes()
+    return manifest.read(folder), causal_tokenizer.read(folder / TOKENIZER).sizes()
 
 
 def count_instances(task: CountTask) -> Counts:

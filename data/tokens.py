@@ -30,8 +30,9 @@ from bert.core import cli, files, manifest, outputs
 from bert.core.errors import InputError, IntegrityError
 from bert.core.ranges import Range
 from bert.core.workspace import Work
-from bert.text import byte_bpe, token_file
-from bert.text.byte_bpe import ByteBPE
+from bert.text import causal_tokenizer, token_file
+from bert.text.causal_tokenizer import CausalTokenizer
+from bert.text.vocabulary import TOKENIZER
 from data.pipeline import parts, tasks
 from data.pipeline.duplicates import VERDICTS, Survey, is_held_out, saved_verdicts, survey
 from data.pipeline.parts import Part
@@ -81,10 +82,10 @@ def write_tokens(task: TokenTask) -> Counter[str]:
 
 
 @functools.cache  # a worker writes many files
-def _load_tokenizer(path: Path, sha256: str) -> ByteBPE:
+def _load_tokenizer(path: Path, sha256: str) -> CausalTokenizer:
     if files.sha256(path) != sha256:
         raise IntegrityError(f"{path}: has changed while the stage was running; repeat the command")
-    return ByteBPE(path)
+    return causal_tokenizer.read(path)
 
 
 def _texts(task: TokenTask) -> Iterator[str]:
@@ -116,10 +117,10 @@ class TokensStage(tasks.Stage[TokenTask]):
 
     def tasks(self, work: Work) -> list[TokenTask]:
         """Copy the tokenizer, and divide the documents. Return one task for each file of tokens."""
-        copy = work.output / byte_bpe.NAME
+        copy = work.output / TOKENIZER
         manifest.verify(manifest.load(self.options.tokenizer, "bpe"))
-        shutil.copyfile(self.options.tokenizer / byte_bpe.NAME, copy)
-        self.tokenizer, self.sha256 = ByteBPE(copy), files.sha256(copy)
+        shutil.copyfile(self.options.tokenizer / TOKENIZER, copy)
+        self.tokenizer, self.sha256 = causal_tokenizer.read(copy), files.sha256(copy)
 
         def find() -> list[np.ndarray]:
             surveyed = survey(self.sources, self.options)
@@ -138,7 +139,7 @@ class TokensStage(tasks.Stage[TokenTask]):
                 tuple(verdicts for _, verdicts in having[first : first + group]),
                 verdict,
                 work.output / f"{split}-{first // group:05d}{token_file.SUFFIX}",
-                work.output / byte_bpe.NAME,
+                work.output / TOKENIZER,
                 self.sha256,
             )
             for first in range(0, len(having), group)

@@ -14,10 +14,11 @@ import tensorflow as tf
 
 from bert import pretrain as pretraining_command
 from bert.core import checked_json, outputs
-from bert.text import byte_bpe, frames, tf_example, token_file, vocabulary
+from bert.text import frames, tf_example, token_file, vocabulary
 from bert.text.normalization import UNCASED
-from bert.text.vocabulary import SPECIAL
+from bert.text.vocabulary import SPECIAL, TOKENIZER
 from bert.training import description, metrics
+from extensions.tokenizers import byte_bpe
 
 ROOT = Path(__file__).resolve().parent.parent
 VOCAB, TOKENS, PREDICTIONS = 99, 13, 3
@@ -196,7 +197,7 @@ def token_folder(
     """Write a folder as data.tokens does, with the tokens of each file of each split; changes: of the manifest."""
 
     def make(partial: Path) -> outputs.StageResult:
-        (partial / byte_bpe.NAME).write_bytes(tokenizer)
+        (partial / TOKENIZER).write_bytes(tokenizer)
         counts, files = {}, {}
         for split, pieces in splits.items():
             for number, ids in enumerate(pieces):

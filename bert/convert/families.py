@@ -43,6 +43,9 @@ class TokenizerFiles(NamedTuple):
     write: Callable[[str, int, Path], dict[str, int]]
     """writes the content of a `tokenizer.json`, for texts of at most so many tokens, with the files beside it; returns
     the ids of special tokens for config.json"""
+    of_run: Callable[[Path, ModelConfig], str]
+    """returns the content of the `tokenizer.json` at a path, that of a run. Raises InputError if it is damaged, or if
+    the model has fewer rows than tokens"""
     has_prefix: Callable[[str], bool] | None = None
     """whether a `tokenizer.json` puts a space before a text, where files can differ in it"""
     with_prefix: Callable[[str], str] | None = None
@@ -143,13 +146,24 @@ TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
+TOKENIZERS: Mapping[Kind, TokenizerFiles] = cast(
+    Any,
+    Rows(
+        {
+            "byte pairs": "extensions.families.roberta:FILES",
+            "bracketed byte pairs": "extensions.families.modernbert:FILES",
+            "unigram": "extensions.families.xlm_roberta:FILES",
+        }
+    ),
+)
+"""who reads and writes the tokenizers of encoders, but for word pieces"""
 BERT = Family(
     model_type="bert",
     title="BERT",
     classes="Bert",
     tied=TIED,
     fixed={"norm_placement": "post"} | BERTS,
-    tokenizers=cast(Any, Rows({"unigram": "extensions.families.xlm_roberta:TOKENIZER"})),
+    tokenizers=cast(Any, Rows({"unigram": "extensions.families.xlm_roberta:FILES"})),
 )
 CAUSAL = "gpt2"
 """the only family of causal models, and of decoders"""

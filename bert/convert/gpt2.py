@@ -1,22 +1,19 @@
-"""What is particular to GPT-2 in transformers: its configuration, the names of its tensors, its tokenizer's files.
+"""What is particular to GPT-2 in transformers: its configuration, and the names of its tensors.
 
 Its dense layers are of the class Conv1D, whose kernels are [inputs, outputs], as ours. Queries, keys and values are in
 one kernel (joined.py).
 
-Source: transformers (modeling_gpt2.py, configuration_gpt2.py, tokenization_gpt2.py).
+Source: transformers (modeling_gpt2.py, configuration_gpt2.py).
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from bert.convert import run
-from bert.convert.families import ACTIVATIONS, CAUSAL, PLAIN, Family, TokenizerFiles
-from bert.core import files
+from bert.convert.families import ACTIVATIONS, CAUSAL, PLAIN, Family
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
-from bert.text import byte_bpe
+from bert.core.rows import Rows
 
 SIZES = {
     "vocab_size": "vocab_size",
@@ -86,44 +83,6 @@ def config_fields(config: ModelConfig, activation: str) -> dict[str, Any]:
     return {"activation_function": activation} | fixed | sizes | inner | rates
 
 
-def read_tokenizer(folder: Path, config: ModelConfig) -> str:
-    """Return the content of the `tokenizer.json` that the folder has, or that its vocab.json and merges.txt make.
-
-    Raise InputError if it has neither, if they are not those of a byte-level BPE, or if the model has fewer rows.
-    """
-    tables, (path, *_) = byte_bpe.tables_of(folder)
-    text = byte_bpe.text_of_tables(tables, path)
-    _check_ends(folder, tables.vocabulary[byte_bpe.END])
-    run.check_vocab_size(config, json.loads(text)["model"]["vocab"], folder / byte_bpe.NAME)
-    return text
-
-
-def _check_ends(folder: Path, end: int) -> None:
-    """Raise InputError if texts of the model end with another token than `<|endoftext|>`, whose id is `end`."""
-    for path in (folder / "config.json", folder / "generation_config.json"):
-        ends = files.read_object(path).get("eos_token_id") if path.exists() else None
-        if ends not in (None, end, [end]):
-            raise InputError(
-                f"{path}: eos_token_id is {ends!a}, but only {byte_bpe.END}, {end}, ends a text here; use transformers"
-            )
-
-
-def write_tokenizer(text: str, longest: int, folder: Path) -> dict[str, int]:
-    """Write the files from which transformers reads a tokenizer; return the ids of special tokens for config.json.
-
-    text: of `tokenizer.json`. longest: in tokens.
-    """
-    with files.atomic_write(folder / byte_bpe.NAME) as stream:
-        stream.write(text)
-    vocabulary, merges = byte_bpe.read(folder / byte_bpe.NAME)
-    byte_bpe.save(vocabulary, merges, folder)
-    roles = dict.fromkeys(("bos_token", "eos_token", "unk_token"), byte_bpe.END)
-    settings = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": False, "model_max_length": longest}
-    files.write_json(folder / "tokenizer_config.json", settings | roles)
-    files.write_json(folder / "special_tokens_map.json", roles)
-    return dict.fromkeys(("bos_token_id", "eos_token_id"), vocabulary[byte_bpe.END])
-
-
 FAMILY = Family(
     model_type=CAUSAL,
     title="GPT-2",
@@ -137,7 +96,7 @@ FAMILY = Family(
     config_fields=config_fields,
     ignored=("transformer.h.*.attn.bias", "transformer.h.*.attn.masked_bias"),  # buffers of earlier versions
     word_pieces=False,
-    tokenizers={"byte pairs": TokenizerFiles(read_tokenizer, write_tokenizer)},
+    tokenizers=cast(Any, Rows({"byte pairs": "extensions.families.gpt2_tokenizer:FILES"})),
     tasks=(),
     pipeline="text-generation",
     adapters=False,

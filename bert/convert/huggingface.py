@@ -30,7 +30,7 @@ from bert.core.errors import InputError, UsageError
 from bert.embedding import of as of_settings
 from bert.heads import CLASSIFIER, KINDS, REPLACED_TOKEN, TAGS, Kind
 from bert.labels import SIGMOID, Head, by_number
-from bert.text import byte_bpe, tokenizer_kind
+from bert.text import post_processor, tokenizer_kind
 from bert.text.normalization import UNCASED, Rules
 from bert.text.vocabulary import (
     FAST,
@@ -546,17 +546,17 @@ def _special(added: Sequence[Any], vocab: Sequence[str], path: Path) -> list[str
     return special
 
 
-def _check_layout(post_processor: Any, name: str, vocab: Sequence[str], path: Path) -> None:
+def _check_layout(stated: Any, name: str, vocab: Sequence[str], path: Path) -> None:
     """Raise InputError unless rows are [CLS] A [SEP] and [CLS] A [SEP] B [SEP]. name: class of the tokenizer.
 
     BERT's class makes these rows also where there is no post_processor.
     """
-    if post_processor is None and not name.startswith(("PreTrained", "TokenizersBackend")):
+    if stated is None and not name.startswith(("PreTrained", "TokenizersBackend")):
         return
     cls, sep = vocab.index("[CLS]"), vocab.index("[SEP]")
-    first, second = byte_bpe.FIRST, byte_bpe.SECOND
+    first, second = post_processor.FIRST, post_processor.SECOND
     try:
-        layout = byte_bpe.layout(post_processor)
+        layout = post_processor.layout(stated)
     except ValueError as error:
         raise InputError(f"{path}: {error}; save it again with transformers") from error
     if layout != [[cls, first, sep], [cls, first, sep, second, sep]]:

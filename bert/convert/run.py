@@ -10,7 +10,7 @@ import numpy as np
 
 from bert import embedding, labels
 from bert.convert import architecture, families, names
-from bert.convert.families import CAUSAL, FAMILIES, Family
+from bert.convert.families import CAUSAL, FAMILIES, TOKENIZERS, Family
 from bert.convert.names import Form, Match
 from bert.core import files, journal, manifest, outputs
 from bert.core.config import ModelConfig, flatten
@@ -18,11 +18,9 @@ from bert.core.errors import InputError, UserError
 from bert.core.manifest import Manifest
 from bert.heads import EMBEDDING, GENERATOR
 from bert.labels import Head
-from bert.text import byte_bpe, tokenizer_kind, vocabulary
-from bert.text.bracketed_bpe import BracketedBPE
+from bert.text import tokenizer_kind, vocabulary
 from bert.text.normalization import UNCASED, Rules
-from bert.text.unigram import Unigram
-from bert.text.vocabulary import load_vocab, rules_of
+from bert.text.vocabulary import TOKENIZER, load_vocab, rules_of
 from bert.training import checkpoint, description, length, selection
 from bert.training.selection import Best
 
@@ -178,18 +176,13 @@ def _records(settings: dict[str, Any]) -> Manifest | None:
 
 def _read_vocabulary(run: Path, config: ModelConfig) -> tuple[list[str], str]:
     """Return the vocabulary, or the content of a tokenizer.json; one of the two is empty."""
-    path = run / byte_bpe.NAME if config.causal else vocabulary.path_in(run)
+    path = run / TOKENIZER if config.causal else vocabulary.path_in(run)
     if path.name == vocabulary.NAME:
         tokens = load_vocab(path)
         check_vocab_size(config, tokens, path)
         return tokens, ""
-    if not config.causal and (kind := tokenizer_kind.of(path)) != "byte pairs":
-        tokenizer: Unigram | BracketedBPE = Unigram(path) if kind == "unigram" else BracketedBPE(path)
-        check_vocab_size(config, tokenizer.vocabulary, path)
-        return [], str(tokenizer_kind.content(path))
-    tables = byte_bpe.read_tables(path, byte_bpe.GPT2 if config.causal else byte_bpe.ROBERTA)
-    check_vocab_size(config, tables.vocabulary, path)
-    return [], byte_bpe.text_of_tables(tables, path)
+    stored = FAMILIES[CAUSAL].tokenizers["byte pairs"] if config.causal else TOKENIZERS[tokenizer_kind.of(path)]
+    return [], stored.of_run(path, config)
 
 
 def _last_lines(path: Path, step: int) -> list[dict[str, Any]]:
@@ -230,7 +223,7 @@ def named(model: Model, labels: tuple[str, ...]) -> Model:
 def write_vocab(model: Model, folder: Path) -> None:
     """Write `vocab.txt`, one token per line, or `tokenizer.json`."""
     if model.tokenizer:
-        with files.atomic_write(folder / byte_bpe.NAME) as stream:
+        with files.atomic_write(folder / TOKENIZER) as stream:
             stream.write(model.tokenizer)
         return
     vocabulary.write(model.vocab, model.rules, folder)

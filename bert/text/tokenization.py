@@ -3,7 +3,7 @@
 `WordPieceTokenizer` is BERT's: the words of `bert.text.normalization`, split by `bert.text.wordpiece`. "[SEP]" in a
 text is ordinary text and never becomes the special token.
 
-Those of a `tokenizer.json` are in `bert.text.json_tokenizers`, which is imported for such a file alone.
+Those of a `tokenizer.json` are in `extensions.tokenizers.json_tokenizers`, which is imported for such a file alone.
 
 n tokens of all texts, T tokens of a row, V entries of the vocabulary.
 """
@@ -153,9 +153,9 @@ class WordPieceTokenizer(Tokenizer):
 KINDS: Rows[Callable[[Path], Tokenizer]] = Rows(
     {
         "word pieces": "bert.text.tokenization:WordPieceTokenizer",
-        "byte pairs": "bert.text.json_tokenizers:BytePairTokenizer",
-        "bracketed byte pairs": "bert.text.json_tokenizers:BracketedTokenizer",
-        "unigram": "bert.text.json_tokenizers:UnigramTokenizer",
+        "byte pairs": "extensions.tokenizers.json_tokenizers:BytePairTokenizer",
+        "bracketed byte pairs": "extensions.tokenizers.json_tokenizers:BracketedTokenizer",
+        "unigram": "extensions.tokenizers.json_tokenizers:UnigramTokenizer",
     }
 )
 """the tokenizer of each `tokenizer_kind.Kind`, made of its file"""

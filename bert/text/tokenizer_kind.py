@@ -1,6 +1,6 @@
 """The kinds of tokenizers of encoders, told by the file: a `vocab.txt`, or one of three kinds of `tokenizer.json`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -11,17 +11,20 @@ from bert.core.rows import Rows
 Kind = Literal["word pieces", "byte pairs", "bracketed byte pairs", "unigram"]
 
 # Whether the fields of a tokenizer.json are of a kind; those that are of none are read as byte pairs.
-RECOGNISED: Mapping[Kind, Callable[[dict[str, Any]], bool]] = cast(
-    Any, Rows({"unigram": "bert.text.unigram:is_kind", "bracketed byte pairs": "bert.text.bracketed_bpe:is_kind"})
+RECOGNISED: Rows[Callable[[dict[str, Any]], bool]] = Rows(
+    {
+        "unigram": "extensions.tokenizers.unigram:is_kind",
+        "bracketed byte pairs": "extensions.tokenizers.bracketed_bpe:is_kind",
+    }
 )
 # What is equal for two files if their tokenizers are.
 CONTENTS: Rows[Callable[[Path], Any]] = Rows(
     {
         "word pieces": "bert.text.vocabulary:load_vocab",
-        "unigram": "bert.text.unigram:text_of",
-        "bracketed byte pairs": "bert.text.bracketed_bpe:text_of",
-        "byte pairs": "bert.text.byte_bpe:read_roberta",
-        "GPT-2's byte pairs": "bert.text.byte_bpe:read_gpt2",
+        "unigram": "extensions.tokenizers.unigram:text_of",
+        "bracketed byte pairs": "extensions.tokenizers.bracketed_bpe:text_of",
+        "byte pairs": "extensions.tokenizers.byte_bpe:read_roberta",
+        "GPT-2's byte pairs": "extensions.tokenizers.byte_bpe:read_gpt2",
     }
 )
 
@@ -34,7 +37,7 @@ def of(path: Path) -> Kind:
         fields = files.read_object(path)
     except (InputError, OSError):
         return "byte pairs"
-    return next((kind for kind, is_kind in RECOGNISED.items() if is_kind(fields)), "byte pairs")
+    return cast(Kind, next((kind for kind, is_kind in RECOGNISED.items() if is_kind(fields)), "byte pairs"))
 
 
 def content(path: Path, causal: bool = False) -> Any:

@@ -12,9 +12,9 @@ import numpy as np
 
 from bert.core.errors import UserError
 from bert.core.manifest import NAME, Manifest
-from bert.text import byte_bpe
-from bert.text.byte_bpe import ByteBPE
+from bert.text import causal_tokenizer
 from bert.text.token_file import BLOCK, SUFFIX, Stream, checks_path
+from bert.text.vocabulary import TOKENIZER
 from data.audit.checks import LIMIT, Problem
 
 CHUNK = 1 << 20  # bytes read at once, a multiple of BLOCK
@@ -40,14 +40,14 @@ def token_format(described: Manifest, problems: list[Problem]) -> TokenFormat | 
 
     If the tokenizer or the manifest is not usable, add this to `problems` and return None.
     """
-    path = described.path / byte_bpe.NAME
+    path = described.path / TOKENIZER
     try:
         stream = described.extra_as(Stream)
     except UserError as error:
         problems.append(Problem(described.path / NAME, "", str(error).partition(": ")[2]))
         return None
     try:
-        tokenizer = ByteBPE(path)
+        tokenizer = causal_tokenizer.read(path)
     except (UserError, OSError) as error:
         problems.append(Problem(path, "", str(error).removeprefix(f"{path}: ")))
         return None

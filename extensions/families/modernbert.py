@@ -16,7 +16,9 @@ from bert.convert.families import Family, TokenizerFiles
 from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
-from bert.text import bracketed_bpe, byte_bpe, tokenizer_kind
+from bert.text import tokenizer_kind
+from bert.text.vocabulary import TOKENIZER
+from extensions.tokenizers import bracketed_bpe, byte_bpe
 
 SIZES = (
     "vocab_size",
@@ -187,9 +189,9 @@ def check_settings(folder: Path, prefix: bool) -> None:
 
 def read_tokenizer(folder: Path, config: ModelConfig) -> str:
     """Return the content of a run's tokenizer.json."""
-    path = folder / byte_bpe.NAME
+    path = folder / TOKENIZER
     if not path.exists():
-        raise InputError(f"{folder}: no {byte_bpe.NAME}; write it with save_pretrained of transformers")
+        raise InputError(f"{folder}: no {TOKENIZER}; write it with save_pretrained of transformers")
     tokenizer = bracketed_bpe.BracketedBPE(path)
     run.check_vocab_size(config, tokenizer.vocabulary, path)
     check_settings(folder, tokenizer.prefix)
@@ -201,9 +203,9 @@ def write_tokenizer(text: str, longest: int, folder: Path) -> dict[str, int]:
 
     text: of `tokenizer.json`. longest: in tokens.
     """
-    with files.atomic_write(folder / byte_bpe.NAME) as stream:
+    with files.atomic_write(folder / TOKENIZER) as stream:
         stream.write(text)
-    tokenizer = bracketed_bpe.BracketedBPE(folder / byte_bpe.NAME)
+    tokenizer = bracketed_bpe.BracketedBPE(folder / TOKENIZER)
     mask = {"content": bracketed_bpe.MASK, "lstrip": tokenizer.mask_strips, "normalized": False}
     mask |= {"rstrip": False, "single_word": False}
     settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": longest}
@@ -214,7 +216,13 @@ def write_tokenizer(text: str, longest: int, folder: Path) -> dict[str, int]:
     return ids | {"bos_token_id": ids["cls_token_id"], "eos_token_id": ids["sep_token_id"]}
 
 
-TOKENIZER = TokenizerFiles(read_tokenizer, write_tokenizer, byte_bpe.has_prefix, byte_bpe.with_prefix)
+def of_run(path: Path, config: ModelConfig) -> str:
+    """Return the content of the tokenizer.json of a run."""
+    run.check_vocab_size(config, bracketed_bpe.BracketedBPE(path).vocabulary, path)
+    return str(tokenizer_kind.content(path))
+
+
+FILES = TokenizerFiles(read_tokenizer, write_tokenizer, of_run, byte_bpe.has_prefix, byte_bpe.with_prefix)
 FAMILY = Family(
     model_type="modernbert",
     title="ModernBERT",
@@ -257,7 +265,7 @@ FAMILY = Family(
     read_config=read_config,
     config_fields=config_fields,
     word_pieces=False,
-    tokenizers={"bracketed byte pairs": TOKENIZER},
+    tokenizers={"bracketed byte pairs": FILES},
     one_head=True,
     adapters=False,
 )

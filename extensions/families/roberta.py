@@ -14,8 +14,9 @@ from bert.convert.families import ABSOLUTE, BERTS, Family, TokenizerFiles
 from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
-from bert.text import byte_bpe
-from bert.text.byte_bpe import Tables
+from bert.text.vocabulary import TOKENIZER
+from extensions.tokenizers import byte_bpe
+from extensions.tokenizers.byte_bpe import Tables
 
 PAD_ID = 1  # of <pad>
 UNUSED_POSITIONS = PAD_ID + 1
@@ -36,7 +37,7 @@ def _read(folder: Path, prefix: object) -> tuple[Tables, Path]:
     prefix: what tokenizer_config.json says of a space before a text; tokenizer.json says it itself. Raise InputError if
     there are no such files, or if they are not those of RoBERTa.
     """
-    path = folder / byte_bpe.NAME
+    path = folder / TOKENIZER
     if path.exists():
         tables = byte_bpe.read_tables(path, byte_bpe.ROBERTA)
     else:
@@ -56,9 +57,9 @@ def write_tokenizer(text: str, longest: int, folder: Path) -> dict[str, int]:
 
     text: of `tokenizer.json`. longest: in tokens.
     """
-    with files.atomic_write(folder / byte_bpe.NAME) as stream:
+    with files.atomic_write(folder / TOKENIZER) as stream:
         stream.write(text)
-    tables = byte_bpe.read_tables(folder / byte_bpe.NAME, byte_bpe.ROBERTA)
+    tables = byte_bpe.read_tables(folder / TOKENIZER, byte_bpe.ROBERTA)
     byte_bpe.save(tables.vocabulary, tables.merges, folder)
     roles: dict[str, Any] = {
         "bos_token": byte_bpe.BEGIN,
@@ -76,7 +77,14 @@ def write_tokenizer(text: str, longest: int, folder: Path) -> dict[str, int]:
     return {f"{role}_token_id": tables.vocabulary[roles[f"{role}_token"]] for role in ("bos", "eos", "pad")}
 
 
-TOKENIZER = TokenizerFiles(read_tokenizer, write_tokenizer, byte_bpe.has_prefix, byte_bpe.with_prefix)
+def of_run(path: Path, config: ModelConfig) -> str:
+    """Return the content of the tokenizer.json of a run."""
+    tables = byte_bpe.read_roberta(path)
+    run.check_vocab_size(config, tables.vocabulary, path)
+    return byte_bpe.text_of_tables(tables, path)
+
+
+FILES = TokenizerFiles(read_tokenizer, write_tokenizer, of_run, byte_bpe.has_prefix, byte_bpe.with_prefix)
 FAMILY = Family(
     model_type="roberta",
     title="RoBERTa",
@@ -97,6 +105,6 @@ FAMILY = Family(
     supported=ABSOLUTE | {"hidden_act": "gelu", "pad_token_id": PAD_ID, "type_vocab_size": 1},
     fixed={"norm_placement": "post", "hidden_act": "gelu", "type_vocab_size": 1} | BERTS,
     word_pieces=False,
-    tokenizers={"byte pairs": TOKENIZER},
+    tokenizers={"byte pairs": FILES},
     unused_positions=UNUSED_POSITIONS,
 )

@@ -12,9 +12,11 @@ from bert.convert.families import TokenizerFiles
 from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
-from bert.text import byte_bpe, tokenizer_kind, unigram
+from bert.text import tokenizer_kind
+from bert.text.vocabulary import TOKENIZER
 from extensions.families import roberta
 from extensions.families.roberta import PAD_ID, SETTINGS
+from extensions.tokenizers import unigram
 
 SENTENCEPIECE = ("sentencepiece.bpe.model", "sentencepiece.model", "spiece.model", "tokenizer.model")
 # Classes without "Tokenizer" and "Fast". The first ones make a tokenizer of their own in transformers 5: of a
@@ -34,7 +36,7 @@ ROLES = {
 def has_tokenizer(folder: Path) -> bool:
     """Return whether the tokenizer of a folder is one of SentencePiece."""
     own = any((folder / name).exists() for name in SENTENCEPIECE)
-    return own or tokenizer_kind.of(folder / byte_bpe.NAME) == "unigram"
+    return own or tokenizer_kind.of(folder / TOKENIZER) == "unigram"
 
 
 def read_tokenizer(folder: Path, config: ModelConfig) -> str | None:
@@ -45,11 +47,11 @@ def read_tokenizer(folder: Path, config: ModelConfig) -> str | None:
     """
     if not has_tokenizer(folder):
         return None
-    path = folder / byte_bpe.NAME
+    path = folder / TOKENIZER
     if not path.exists():
         model = next(name for name in SENTENCEPIECE if (folder / name).exists())
         raise InputError(
-            f"{folder / model}: SentencePiece's own file is not read; make {byte_bpe.NAME} beside it in transformers, "
+            f"{folder / model}: SentencePiece's own file is not read; make {TOKENIZER} beside it in transformers, "
             "with AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
         )
     tokenizer = unigram.Unigram(path)
@@ -69,7 +71,7 @@ def _check_settings(folder: Path, tokenizer: unigram.Unigram) -> None:
         raise InputError(f"{path}: tokenizer_class is {name}Tokenizer; supported: {', '.join(OWN)}")
     if name not in OF_THE_FILE and not _is_own(tokenizer.fields):
         raise InputError(
-            f"{folder / byte_bpe.NAME}: has steps that transformers 5 leaves out for a {name or OWN[0]}Tokenizer; give "
+            f"{folder / TOKENIZER}: has steps that transformers 5 leaves out for a {name or OWN[0]}Tokenizer; give "
             f"{path} the tokenizer_class PreTrainedTokenizerFast, which takes them as they are"
         )
     for role, token in {**ROLES, "mask_token": unigram.MASK}.items():
@@ -82,7 +84,7 @@ def _check_settings(folder: Path, tokenizer: unigram.Unigram) -> None:
         )
     added = files.read_object(more) if more.exists() else {}
     if other := [token for token, number in added.items() if tokenizer.vocabulary.get(token) != number]:
-        raise InputError(f"{more}: the added token {other[0]!a} is not in {byte_bpe.NAME}; save it with transformers")
+        raise InputError(f"{more}: the added token {other[0]!a} is not in {TOKENIZER}; save it with transformers")
 
 
 def _is_own(fields: dict[str, Any]) -> bool:
@@ -103,9 +105,9 @@ def write_tokenizer(text: str, longest: int, folder: Path) -> dict[str, int]:
 
     text: of `tokenizer.json`, which AutoTokenizer reads as it is. longest: in tokens.
     """
-    with files.atomic_write(folder / byte_bpe.NAME) as stream:
+    with files.atomic_write(folder / TOKENIZER) as stream:
         stream.write(text)
-    tokenizer = unigram.Unigram(folder / byte_bpe.NAME)
+    tokenizer = unigram.Unigram(folder / TOKENIZER)
     mask = {"content": unigram.MASK, "lstrip": tokenizer.mask_strips, "normalized": True}
     mask |= {"rstrip": False, "single_word": False}
     settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": longest}
@@ -114,12 +116,18 @@ def write_tokenizer(text: str, longest: int, folder: Path) -> dict[str, int]:
     return {f"{role}_token_id": tokenizer.vocabulary[ROLES[f"{role}_token"]] for role in ("bos", "eos", "pad")}
 
 
-TOKENIZER = TokenizerFiles(read_tokenizer, write_tokenizer)
+def of_run(path: Path, config: ModelConfig) -> str:
+    """Return the content of the tokenizer.json of a run."""
+    run.check_vocab_size(config, unigram.Unigram(path).vocabulary, path)
+    return str(tokenizer_kind.content(path))
+
+
+FILES = TokenizerFiles(read_tokenizer, write_tokenizer, of_run)
 XLM_ROBERTA = replace(
     roberta.FAMILY,
     model_type="xlm-roberta",
     title="XLM-RoBERTa",
     classes="XLMRoberta",
-    tokenizers={"unigram": TOKENIZER},
+    tokenizers={"unigram": FILES},
 )
 CAMEMBERT = replace(XLM_ROBERTA, model_type="camembert", title="CamemBERT", classes="Camembert")

@@ -14,7 +14,7 @@ import numpy as np
 
 from bert.core.errors import InputError
 from bert.core.progress import Progress
-from bert.text.byte_bpe import ByteBPE
+from bert.text.causal_tokenizer import CausalTokenizer
 from extensions.gpt import detokenizer, windows
 from extensions.gpt.scoring import Passage, Score
 
@@ -64,7 +64,9 @@ def stream_loss(score: Score, read: Read, tokens: int, window: int, stride: int,
     return Perplexity(tokens=tokens, loss=total / (tokens - 1), window=window, stride=stride)
 
 
-def wikitext(score: Score, tokenizer: ByteBPE, text: str, window: int, stride: int, what: str) -> dict[str, Any]:
+def wikitext(
+    score: Score, tokenizer: CausalTokenizer, text: str, window: int, stride: int, what: str
+) -> dict[str, Any]:
     """Return the adjusted word perplexity of a test set of WikiText, in its original form, and what it is made of.
 
     Words are counted in the original text, tokens in the detokenized one. With the mean loss over all tokens but the
@@ -96,7 +98,7 @@ def heldout(score: Score, read: Read, tokens: int, text_bytes: int, window: int,
     return result.fields() | {"bytes": text_bytes, "bits_per_byte": bits}
 
 
-def lambada(score: Score, tokenizer: ByteBPE, texts: Iterable[str], limit: int, what: str) -> dict[str, Any]:
+def lambada(score: Score, tokenizer: CausalTokenizer, texts: Iterable[str], limit: int, what: str) -> dict[str, Any]:
     """Return the percentage of passages whose last word the model predicts, given all words before it.
 
     The strict form: all tokens of the word must be the likeliest ones, each after those before it. Contexts longer than

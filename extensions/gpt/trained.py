@@ -6,15 +6,15 @@ from typing import NamedTuple
 from bert.core.errors import InputError, UsageError
 from bert.model.encoder import Encoder
 from bert.runs import Run
-from bert.text import byte_bpe
-from bert.text.byte_bpe import ByteBPE
+from bert.text import causal_tokenizer
+from bert.text.vocabulary import TOKENIZER
 
 
 class Trained(NamedTuple):
     """The newest undamaged checkpoint of a run, ready to compute."""
 
     encoder: Encoder
-    tokenizer: ByteBPE
+    tokenizer: causal_tokenizer.CausalTokenizer
     checkpoint: Path
 
 
@@ -26,7 +26,7 @@ def load(run: Path) -> Trained:
     opened = Run.open(run)
     if not opened.config.causal:
         raise UsageError(f"{run}: not a causal model; give a run of a recipe such as gpt2_117m")
-    tokenizer, size = ByteBPE(run / byte_bpe.NAME), opened.config.vocab_size
+    tokenizer, size = causal_tokenizer.read(run / TOKENIZER), opened.config.vocab_size
     if tokenizer.size > size:  # the last rows may have no token
         raise InputError(f"{tokenizer.path}: {tokenizer.size} tokens, but vocab_size is {size}; use its tokenizer")
     encoder = Encoder(opened.config, seed=0)

@@ -16,12 +16,13 @@ from tokenizers import Tokenizer
 from bert import adapt, evaluate, pretrain
 from bert.core import manifest
 from bert.core.errors import InputError, UsageError
-from bert.text import byte_bpe, byte_words, dynamic_masking, records, tokenization
-from bert.text.json_tokenizers import BytePairTokenizer
+from bert.text import dynamic_masking, records, tokenization
+from extensions.tokenizers import byte_bpe, byte_words
+from extensions.tokenizers.json_tokenizers import BytePairTokenizer
 from tests import unigram
 from tests.bert.convert.equations import imported
-from tests.bert.text import bracketed, test_byte_words
 from tests.extensions.families import test_modernbert, test_roberta
+from tests.extensions.tokenizers import bracketed, test_byte_words
 
 SENTENCES = [
     "The cat's 12 th\u00e9s, the river!",

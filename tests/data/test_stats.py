@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from bert.core import cli, manifest, outputs
-from bert.text import byte_bpe, frames, tf_example, token_file, vocabulary
+from bert.text import frames, tf_example, token_file, vocabulary
 from bert.text.normalization import UNCASED
-from bert.text.vocabulary import SPECIAL
+from bert.text.vocabulary import SPECIAL, TOKENIZER
 from data import stats, verify
+from extensions.tokenizers import byte_bpe
 
 DOCUMENTS: dict[str, list[dict[str, Any]]] = {
     "heldout-00000-of-00001.jsonl": [{"id": "a", "sentences": ["abc"]}],
@@ -187,8 +188,8 @@ def test_tokens_are_counted_whatever_the_size_of_a_read(tmp_path: Path, monkeypa
 
     def make(partial: Path) -> outputs.StageResult:
         vocabulary = {token: number for number, token in enumerate([*byte_bpe.BYTES, "aa", byte_bpe.END])}
-        (partial / byte_bpe.NAME).write_text(byte_bpe.text_of(vocabulary, [("a", "a")], partial))
-        tokenizer, counts = byte_bpe.ByteBPE(partial / byte_bpe.NAME), {}
+        (partial / TOKENIZER).write_text(byte_bpe.text_of(vocabulary, [("a", "a")], partial))
+        tokenizer, counts = byte_bpe.ByteBPE(partial / TOKENIZER), {}
         for name, texts in files.items():
             with token_file.TokenWriter(partial / f"{name}.tokens", tokenizer.size) as writer:
                 for text in texts:

@@ -12,8 +12,9 @@ import tensorflow as tf
 from bert.core import manifest, outputs
 from bert.text.vocabulary import SPECIAL
 from bert.training import checkpoint
-from data import bpe, download, shards
+from data import download, shards
 from data.pipeline import sources
+from extensions.tokenizers import bpe
 from tests import downloads, hostile, wiki_dump
 from tests.faults import killing
 

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.convert import gpt2
 from bert.core.config import ModelConfig
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch, variables
-from bert.text import byte_bpe
+from bert.text.vocabulary import TOKENIZER
 from bert.training import checkpoint
+from extensions.families import gpt2_tokenizer
 from extensions.gpt.task import CausalModel
+from extensions.tokenizers import byte_bpe
 from tests.parity.test_transformers import Arrays, assert_equal, command, oracle, theirs, to_run
 
 pytestmark = pytest.mark.parity
@@ -58,7 +59,7 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = []
     for number, place in enumerate(places):
         (root / "theirs" / place).mkdir(parents=True)
-        gpt2.write_tokenizer(byte_bpe.text_of(VOCABULARY, MERGES, root), 19, root / "theirs" / place)
+        gpt2_tokenizer.write_tokenizer(byte_bpe.text_of(VOCABULARY, MERGES, root), 19, root / "theirs" / place)
         sizes = SIZES[place.name] | {"vocab_size": len(VOCABULARY), "eos_token_id": VOCABULARY[byte_bpe.END]}
         made.append(("make", str(place.parent), root / "theirs" / place, number, sizes))
     oracle(*made)
@@ -88,9 +89,9 @@ def test_what_goes_out_computes_the_same_there(kind: str, size: str, converted: 
 def test_their_tokenizer_of_what_goes_out_is_ours(converted: Path) -> None:
     folder = converted / "back/GPT2LMHeadModel/small"
     text = "the 12 cats, then\nthe th\u00e9"
-    assert oracle(("tokens", folder, text))[0] == byte_bpe.ByteBPE(folder / byte_bpe.NAME).encode(text)
-    (folder / byte_bpe.NAME).unlink()  # now from the other two files
+    assert oracle(("tokens", folder, text))[0] == byte_bpe.ByteBPE(folder / TOKENIZER).encode(text)
+    (folder / TOKENIZER).unlink()  # now from the other two files
     assert oracle(("tokens", folder, text))[0] == byte_bpe.ByteBPE(
-        converted / "run/GPT2LMHeadModel/small" / byte_bpe.NAME
+        converted / "run/GPT2LMHeadModel/small" / TOKENIZER
     ).encode(text)
     assert json.loads((folder / "config.json").read_text())["eos_token_id"] == VOCABULARY[byte_bpe.END]

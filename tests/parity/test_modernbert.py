@@ -16,10 +16,10 @@ from bert.core.config import ModelConfig
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, variables
 from bert.model.heads import TaskModel
-from bert.text.json_tokenizers import BracketedTokenizer
 from bert.training import checkpoint
 from data import tfrecords
-from tests.bert.text import bracketed as tokenizer
+from extensions.tokenizers.json_tokenizers import BracketedTokenizer
+from tests.extensions.tokenizers import bracketed as tokenizer
 from tests.parity.test_transformers import CLASSES, Arrays, assert_equal, command, oracle, ours, theirs, to_run
 
 pytestmark = pytest.mark.parity

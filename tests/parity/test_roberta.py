@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from bert.core.config import ModelConfig
-from bert.text import byte_bpe
-from bert.text.json_tokenizers import BytePairTokenizer
+from bert.text.vocabulary import TOKENIZER
 from data import tfrecords
+from extensions.tokenizers import byte_bpe
+from extensions.tokenizers.json_tokenizers import BytePairTokenizer
 from tests.parity.test_transformers import Arrays, assert_equal, command, oracle, ours, theirs, to_run
 
 pytestmark = pytest.mark.parity
@@ -121,10 +122,10 @@ def test_what_goes_out_computes_the_same_there(kind: str, size: str, converted: 
 
 def test_tokens_and_characters_are_theirs(converted: Path) -> None:
     folder, run = converted / "back/RobertaForMaskedLM/small", converted / "run/RobertaForMaskedLM/small"
-    tokenizer = BytePairTokenizer(run / byte_bpe.NAME)
+    tokenizer = BytePairTokenizer(run / TOKENIZER)
     for only_tables in (False, True):
         if only_tables:  # as the published models have them
-            (folder / byte_bpe.NAME).unlink()
+            (folder / TOKENIZER).unlink()
         found = oracle(*(("pair", folder, first, second) for first, second in itertools.permutations(TEXTS)))
         for (first, second), (ids, spans) in zip(itertools.permutations(TEXTS), found, strict=True):
             flat, splits, begin, end = tokenizer.encode_with_offsets([first, second])
@@ -138,7 +139,7 @@ def test_tokens_and_characters_are_theirs(converted: Path) -> None:
 
 def test_a_masked_text_and_a_sentence_of_words_have_their_tokens(converted: Path) -> None:
     folder, run = converted / "back/RobertaForMaskedLM/deep", converted / "run/RobertaForMaskedLM/deep"
-    tokenizer = BytePairTokenizer(run / byte_bpe.NAME)
+    tokenizer = BytePairTokenizer(run / TOKENIZER)
     masked, words = "the <mask> cat", ["the", "cat", "'s", "th\u00e9"]
     theirs_masked, theirs_words = oracle(("tokens", folder, masked), ("tagged", folder, words))
     one, other = (tokenizer.encode([part])[0] for part in tokenizer.split_at_masks(masked))
@@ -151,6 +152,6 @@ def test_a_document_of_records_has_the_tokens_of_its_sentences_together(converte
     sentences = [TEXTS[1], TEXTS[0], "\u00e9t\u00e9 the", TEXTS[1]]
     folder, run = converted / "back/RobertaForMaskedLM/deep", converted / "run/RobertaForMaskedLM/deep"
     (expected,) = oracle(("tokens", folder, " ".join(sentences)))
-    tokenizer = BytePairTokenizer(run / byte_bpe.NAME)
+    tokenizer = BytePairTokenizer(run / TOKENIZER)
     documents, _ = tfrecords.tokenize([sentences], tokenizer)
     assert tokenizer.row(documents.ids).ids.tolist() == expected

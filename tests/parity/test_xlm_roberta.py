@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from bert.core.config import ModelConfig
-from bert.text import byte_bpe
-from bert.text.json_tokenizers import UnigramTokenizer
+from bert.text.vocabulary import TOKENIZER
+from extensions.tokenizers.json_tokenizers import UnigramTokenizer
 from tests.parity.test_transformers import Arrays, assert_equal, command, oracle, ours, theirs, to_run
 from tests.unigram import PIECES, write
 
@@ -80,7 +80,7 @@ def test_it_computes_the_same_here_and_when_it_has_gone_out(kind: str, converted
 
 
 def test_tokens_and_characters_are_theirs(converted: Path) -> None:
-    tokenizer = UnigramTokenizer(converted / "run/XLMRobertaForMaskedLM" / byte_bpe.NAME)
+    tokenizer = UnigramTokenizer(converted / "run/XLMRobertaForMaskedLM" / TOKENIZER)
     pairs = list(itertools.permutations(TEXTS, 2))
     for folder in (converted / "theirs/XLMRobertaForMaskedLM", converted / "back/XLMRobertaForMaskedLM"):
         found = oracle(*(("pair", folder, *pair) for pair in pairs), ("tokens", folder, "the <mask> cat"))

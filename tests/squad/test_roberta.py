@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from bert.core.errors import UsageError
-from bert.text import byte_bpe
-from bert.text.json_tokenizers import BytePairTokenizer
+from bert.text.vocabulary import TOKENIZER
+from extensions.tokenizers import byte_bpe
+from extensions.tokenizers.json_tokenizers import BytePairTokenizer
 from squad import features
 from squad.config import Windowing
 from squad.examples import Example
@@ -17,7 +18,7 @@ QUESTION = "the river"
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> BytePairTokenizer:
-    path = tmp_path_factory.mktemp("bpe") / byte_bpe.NAME
+    path = tmp_path_factory.mktemp("bpe") / TOKENIZER
     path.write_text(byte_bpe.text_of_tables(byte_bpe.Tables(VOCABULARY, MERGES, byte_bpe.ROBERTA), path))
     return BytePairTokenizer(path)
 

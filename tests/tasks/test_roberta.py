@@ -7,8 +7,9 @@ import pytest
 
 from bert.core.errors import UsageError
 from bert.runs import Run
-from bert.text import byte_bpe
-from bert.text.json_tokenizers import BytePairTokenizer
+from bert.text.vocabulary import TOKENIZER
+from extensions.tokenizers import byte_bpe
+from extensions.tokenizers.json_tokenizers import BytePairTokenizer
 from tasks import alignment, inputs, train
 from tests.bert.convert.equations import imported
 from tests.extensions.families import test_modernbert as modernbert
@@ -19,7 +20,7 @@ G = "\u0120"  # a space
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> BytePairTokenizer:
-    path = tmp_path_factory.mktemp("bpe") / byte_bpe.NAME
+    path = tmp_path_factory.mktemp("bpe") / TOKENIZER
     path.write_text(byte_bpe.text_of_tables(byte_bpe.Tables(VOCABULARY, MERGES, byte_bpe.ROBERTA), path))
     return BytePairTokenizer(path)
 

@@ -8,12 +8,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from bert.convert import __main__ as convert
-from bert.convert import gpt2
 from bert.core.config import ModelConfig
 from bert.model.encoder import variables
-from bert.text import byte_bpe
+from bert.text.vocabulary import TOKENIZER
 from bert.training import checkpoint
+from extensions.families import gpt2_tokenizer
 from extensions.gpt.task import CausalModel
+from extensions.tokenizers import byte_bpe
 from tests.bert.convert.folders import Values, same_bits, weights
 from tests.extensions.gpt.runs import SIZES
 
@@ -29,7 +30,7 @@ def a_run(folder: Path) -> Values:
     values = {name: random.normal(0, 0.1, v.shape).astype(np.float32) for name, v in variables(module).items()}
     folder.mkdir()
     CONFIG.save(folder / "bert_config.json")
-    (folder / byte_bpe.NAME).write_text(byte_bpe.text_of(VOCABULARY, MERGES, folder), encoding="utf-8")
+    (folder / TOKENIZER).write_text(byte_bpe.text_of(VOCABULARY, MERGES, folder), encoding="utf-8")
     checkpoint.save(folder, 7, values | {"adam_m/final/layer_norm/beta": np.ones(20)}, keep=1)
     return values
 
@@ -46,12 +47,12 @@ def test_a_run_comes_back_as_it_was(tokenizer: str, tmp_path: Path, capsys: pyte
     before = a_run(tmp_path / "run")
     convert.main(["export", "huggingface", str(tmp_path / "run"), str(tmp_path / "theirs")])
     if tokenizer != "tokenizer.json":
-        (tmp_path / "theirs" / byte_bpe.NAME).unlink()
+        (tmp_path / "theirs" / TOKENIZER).unlink()
     convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "back")])
     assert f"next: python -m bert.generate {tmp_path / 'back'} PROMPT" in capsys.readouterr().err  # no task has it
     same_bits(before, weights(tmp_path / "back"))
     assert ModelConfig.load(tmp_path / "back/bert_config.json") == CONFIG
-    assert (tmp_path / "back" / byte_bpe.NAME).read_bytes() == (tmp_path / "run" / byte_bpe.NAME).read_bytes()
+    assert (tmp_path / "back" / TOKENIZER).read_bytes() == (tmp_path / "run" / TOKENIZER).read_bytes()
 
 
 def test_the_tensors_are_those_of_gpt2(exported: Path, tmp_path: Path) -> None:
@@ -78,14 +79,14 @@ def test_names_without_a_prefix_buffers_and_one_of_two_tied_weights_are_taken(ex
 
 
 def test_a_padding_token_that_was_added_and_an_end_that_is_only_added_are_taken(exported: Path, tmp_path: Path) -> None:
-    path, number = exported / byte_bpe.NAME, len(VOCABULARY)
+    path, number = exported / TOKENIZER, len(VOCABULARY)
     content = json.loads(path.read_text(encoding="utf-8"))
     before = byte_bpe.ByteBPE(path)
     del content["model"]["vocab"][byte_bpe.END]
     content["added_tokens"].append(content["added_tokens"][0] | {"id": number, "content": "[PAD]"})
     content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [content["pre_tokenizer"]]}
     path.write_text(json.dumps(content), encoding="utf-8")
-    text = gpt2.read_tokenizer(exported, ModelConfig(vocab_size=number + 1))
+    text = gpt2_tokenizer.read_tokenizer(exported, ModelConfig(vocab_size=number + 1))
     (tmp_path / "new.json").write_text(text, encoding="utf-8")
     after = byte_bpe.ByteBPE(tmp_path / "new.json")
     assert (after.size, after.end, after.vocabulary["[PAD]"]) == (number + 1, before.end, number)

@@ -21,9 +21,11 @@ from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.model.heads import Classifier
 from bert.pretraining import PretrainingModel
-from bert.text import byte_bpe, tokenizer_kind
+from bert.text import tokenizer_kind
 from bert.text.tokenizer_kind import Kind
+from bert.text.vocabulary import TOKENIZER
 from bert.training import checkpoint
+from extensions.tokenizers import byte_bpe
 from tests.bert.convert import test_gpt2 as gpt2
 from tests.bert.convert.folders import SMALL, Choices, Sequences, Values, Words, a_run, models, their_folder, weights
 from tests.extensions.families import test_families as families
@@ -118,7 +120,7 @@ def written(name: str, content: str) -> Callable[[Path], None]:
     """Write a file in the place of `name`; a tokenizer.json, which would be read first, is removed."""
 
     def change(folder: Path) -> None:
-        (folder / byte_bpe.NAME).unlink(missing_ok=True)
+        (folder / TOKENIZER).unlink(missing_ok=True)
         (folder / name).write_text(content)
 
     return change
@@ -137,9 +139,9 @@ def end_added(folder: Path) -> None:
     first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
     end, named = {"SpecialToken": {"id": "E", "type_id": 0}}, {"id": "E", "ids": [258], "tokens": ["E"]}
     steps = {"single": [end, first], "pair": [first, second], "special_tokens": {"E": named}}
-    tokenizer = json.loads((folder / byte_bpe.NAME).read_text())
+    tokenizer = json.loads((folder / TOKENIZER).read_text())
     tokenizer["post_processor"] = steps | {"type": "TemplateProcessing"}
-    (folder / byte_bpe.NAME).write_text(json.dumps(tokenizer))
+    (folder / TOKENIZER).write_text(json.dumps(tokenizer))
 
 
 IMPORTS: list[tuple[str, Change, str]] = [

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from bert.core import checked_json
-from bert.text import byte_bpe
 from bert.text.token_file import BLOCK, TokenWriter, checks_path
-from data import bpe, text, tokens
+from data import text, tokens
 from data.audit import token_audit
+from extensions.tokenizers import bpe, byte_bpe
 from tests.finished import sign
 
 TEXTS = [f"Text {n}: " + "caf\u00e9 \u4e2d\u6587. " * (n % 37) for n in range(211)]

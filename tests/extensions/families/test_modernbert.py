@@ -25,15 +25,15 @@ from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.model.heads import TaskModel
 from bert.pretraining import PretrainingModel
 from bert.runs import Run
-from bert.text import byte_bpe
-from bert.text.json_tokenizers import BracketedTokenizer
 from bert.training import checkpoint
+from extensions.tokenizers import byte_bpe
+from extensions.tokenizers.json_tokenizers import BracketedTokenizer
 from tasks.model import spaces_words
 from tests.bert.convert.equations import imported
 from tests.bert.convert.folders import Values, same_bits, weights
 from tests.bert.model.test_encoder import batch_of, reference
-from tests.bert.text import bracketed
 from tests.extensions.families import test_roberta as roberta
+from tests.extensions.tokenizers import bracketed
 
 MODE = Mode(tf.float32, DropoutRng(None))
 D, F, LAYERS, V = 20, 28, 3, bracketed.SIZE

@@ -18,10 +18,10 @@ from bert.masked_words import MaskedWords
 from bert.model.encoder import variables
 from bert.model.heads import Pooler
 from bert.runs import Run
-from bert.text import byte_bpe
-from bert.text.json_tokenizers import BytePairTokenizer
 from bert.text.tokenization import tokenizer_for
 from bert.training import checkpoint
+from extensions.tokenizers import byte_bpe
+from extensions.tokenizers.json_tokenizers import BytePairTokenizer
 from tests.bert.convert.equations import CLASSES, D, Equations, a_dense, a_norm, encoder, imported, random_tensors
 from tests.bert.convert.folders import Values, same_bits, weights
 

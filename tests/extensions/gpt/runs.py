@@ -7,9 +7,10 @@ import numpy as np
 
 from bert.core.config import ModelConfig
 from bert.model.encoder import variables
-from bert.text import byte_bpe
+from bert.text.vocabulary import TOKENIZER
 from bert.training import checkpoint
 from extensions.gpt.task import CausalLM
+from extensions.tokenizers import byte_bpe
 
 SIZES: dict[str, Any] = {
     "vocab_size": 258,
@@ -40,6 +41,6 @@ def write_run(folder: Path, **changed: Any) -> Path:
 
 def write_tokenizer(folder: Path) -> Path:
     """All bytes, "th", and the end token, which is the last one."""
-    path, tokens = folder / byte_bpe.NAME, [*byte_bpe.BYTES, "th", byte_bpe.END]
+    path, tokens = folder / TOKENIZER, [*byte_bpe.BYTES, "th", byte_bpe.END]
     path.write_text(byte_bpe.text_of({token: i for i, token in enumerate(tokens)}, [("t", "h")], path))
     return path

@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert.core.errors import InputError, UsageError
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch
-from bert.text import byte_bpe
+from bert.text.vocabulary import TOKENIZER
 from extensions.gpt import evaluate_lm, trained
 from tests.extensions.gpt.runs import SIZES, write_run
 from tests.training import token_folder
@@ -73,7 +73,7 @@ def test_lambada_reads_lines_of_json(run: Path, tmp_path: Path, capsys: pytest.C
 @pytest.mark.slow
 def test_heldout_tokens(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ids = np.random.default_rng(3).integers(0, 258, 80).tolist()
-    tokenizer = (run / byte_bpe.NAME).read_bytes()
+    tokenizer = (run / TOKENIZER).read_bytes()
     folder = token_folder(tmp_path / "tokens", {"heldout": [ids]}, SIZES["vocab_size"], tokenizer, 83)
     found = evaluate(capsys, run, "heldout", folder)
     total = losses(run, ids, POSITIONS, POSITIONS).sum()

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from bert.core.errors import InputError
-from bert.text.byte_bpe import ByteBPE
 from extensions.gpt import evaluation
 from extensions.gpt.detokenizer import detokenize
 from extensions.gpt.scoring import Passage, Score, Scores
+from extensions.tokenizers.byte_bpe import ByteBPE
 from tests.extensions.gpt.runs import write_tokenizer
 
 VOCAB = 258

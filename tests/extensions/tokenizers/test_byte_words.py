@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from bert.text import byte_bpe, byte_words
-from bert.text.json_tokenizers import BytePairTokenizer
 from bert.text.tokenization import read
-from tests.bert.text import bracketed
+from extensions.tokenizers import byte_bpe, byte_words
+from extensions.tokenizers.json_tokenizers import BytePairTokenizer
+from tests.extensions.tokenizers import bracketed
 
 ENDINGS = [("'", "s"), ("'", "t"), ("'", "r"), ("'r", "e"), ("'", "v"), ("'v", "e"), ("'", "m"), ("'", "l")]
 ENDINGS += [("'l", "l"), ("'", "d")]

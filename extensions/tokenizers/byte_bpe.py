@@ -20,9 +20,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from bert.core import checked_json, files
 from bert.core.errors import InputError
+from bert.text.post_processor import FIRST, SECOND, layout
 from bert.text.vocabulary import LARGEST, TOKENIZER
 
-NAME = TOKENIZER
 GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))  # the same under two names
 END = "<|endoftext|>"
 GPT2 = (END,)  # special tokens of GPT-2
@@ -30,7 +30,6 @@ ROBERTA = BEGIN, PAD, CLOSE, UNKNOWN, MASK = ("<s>", "<pad>", "</s>", "<unk>", "
 BYTES = tuple(sorted(pre_tokenizers.ByteLevel.alphabet()))  # the characters that stand for the 256 bytes
 PADDING = ("[PAD]", "<pad>", "<|pad|>", "<|padding|>", "<PAD>")  # that people add to GPT-2's tokens; no text has it
 MAX_CHARACTERS = 256 << 20  # of a tokenizer.json; that of 50,257 tokens has two million
-FIRST, SECOND = LARGEST, LARGEST + 1  # ids of no token
 PIECE = 1 << 16  # characters from which a text is cut
 TOGETHER = 1 << 20  # characters that are encoded at once: each token takes some hundred bytes for a moment
 # No word of GPT-2's goes on before a space that follows something else, nor from a mark of Chinese or Japanese, whose
@@ -312,26 +311,11 @@ def fields_of(path: Path, remedy: str) -> dict[str, Any]:
     try:
         tokenizer = Tokenizer.from_str(content)
     except Exception as error:  # the library raises no other class
-        raise InputError(f"{path}: not a {NAME} that tokenizers reads ({error}); {remedy}") from error
+        raise InputError(f"{path}: not a {TOKENIZER} that tokenizers reads ({error}); {remedy}") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
     fields: dict[str, Any] = json.loads(tokenizer.to_str())
     return fields
-
-
-def layout(post_processor: Any) -> list[list[int]]:
-    """Return what a post_processor makes of the token FIRST, and of FIRST and SECOND as a pair.
-
-    Raise ValueError if the library does not know it.
-    """
-    model = {"type": "WordLevel", "vocab": {"A": FIRST, "B": SECOND}, "unk_token": "A"}
-    absent = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "decoder"))
-    fields = {"version": "1.0", "added_tokens": [], "post_processor": post_processor, "model": model}
-    try:
-        tokenizer = Tokenizer.from_str(json.dumps(absent | fields))
-    except Exception as error:  # the library raises no other class
-        raise ValueError(f"the post_processor is not one of tokenizers ({error})") from error
-    return [tokenizer.encode("A").ids, tokenizer.encode("A", "B").ids]
 
 
 def _pair(merge: Any) -> tuple[str, str]:
@@ -346,7 +330,9 @@ def find(folder: Path) -> tuple[Path, Path]:
     for vocabulary, merges in GPT2_FILES:
         if (folder / vocabulary).is_file() and (folder / merges).is_file():
             return folder / vocabulary, folder / merges
-    raise InputError(f"{folder}: no vocab.json and merges.txt, nor {NAME}; give a folder with these files of GPT-2")
+    raise InputError(
+        f"{folder}: no vocab.json and merges.txt, nor {TOKENIZER}; give a folder with these files of GPT-2"
+    )
 
 
 def tables_of(folder: Path) -> tuple[Tables, list[Path]]:
@@ -355,7 +341,7 @@ def tables_of(folder: Path) -> tuple[Tables, list[Path]]:
     Raise InputError if it has none of them, if they are not those of a byte-level BPE, or if others contradict them.
     """
     check_settings(folder, False, ("GPT2",))
-    if (path := folder / NAME).is_file():
+    if (path := folder / TOKENIZER).is_file():
         return read_tables(path, GPT2), [path]
     paths = find(folder)
     return Tables(*load(*paths)), list(paths)
@@ -367,7 +353,7 @@ def check_settings(folder: Path, prefix: bool, classes: Sequence[str]) -> None:
     prefix: whether the tokenizer puts a space before a text. classes: of transformers, without "Tokenizer", that make
     these tokens; they take add_prefix_space from tokenizer_config.json, also where that does not have it.
     """
-    path, pairs = folder / "tokenizer_config.json", folder / NAME
+    path, pairs = folder / "tokenizer_config.json", folder / TOKENIZER
     settings = files.read_object(path) if path.exists() else {}
     name = str(settings.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Tokenizer")
     if name not in ("", "PreTrained", "TokenizersBackend", *classes):
@@ -383,7 +369,9 @@ def check_settings(folder: Path, prefix: bool, classes: Sequence[str]) -> None:
         listed = files.read_object(pairs).get("added_tokens", []) if pairs.exists() else []
         contents = {token.get("content") for token in listed} | {*GPT2, *ROBERTA}
         if other := [token for token in files.read_object(more) if token not in contents]:
-            raise InputError(f"{more}: the added token {other[0]!a} is not in a {NAME}; save one with transformers")
+            raise InputError(
+                f"{more}: the added token {other[0]!a} is not in a {TOKENIZER}; save one with transformers"
+            )
 
 
 def check_prefix(settings: Mapping[str, Any], prefix: bool, path: Path) -> None:
@@ -396,8 +384,8 @@ def check_prefix(settings: Mapping[str, Any], prefix: bool, path: Path) -> None:
     stated = settings.get("add_prefix_space", False)
     if stated is not prefix and settings.get("tokenizer_class") != "TokenizersBackend":
         raise InputError(
-            f"{path}: add_prefix_space is {stated!a}, but {prefix} in {NAME}, and versions of transformers differ in "
-            "which they take; give both the one of the training"
+            f"{path}: add_prefix_space is {stated!a}, but {prefix} in {TOKENIZER}, and versions of transformers differ "
+            "in which they take; give both the one of the training"
         )
 
 

@@ -8,9 +8,9 @@ import sys
 import pytest
 from tokenizers import ByteLevelBPETokenizer
 
-from bert.text import byte_bpe
-from bert.text.byte_bpe import ByteBPE
 from data.pipeline import duplicates
+from extensions.tokenizers import byte_bpe
+from extensions.tokenizers.byte_bpe import ByteBPE
 
 TEXT = "the river runs past seven mills and nobody remembers their builders' names caf\u00e9 \u4e2d\u6587 1729"
 WORDS = TEXT.split()
@@ -28,7 +28,7 @@ def source(folder):
 
 
 def test_the_stages_of_tokens_and_vocabularies_do_not_import_tensorflow():
-    program = "import sys, data.bpe, data.tokens, data.vocab; sys.exit('tensorflow' in sys.modules)"
+    program = "import sys, extensions.tokenizers.bpe, data.tokens, data.vocab; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bert.core.errors import InputError
-from bert.text import unigram
-from bert.text.json_tokenizers import UnigramTokenizer
+from extensions.tokenizers import unigram
+from extensions.tokenizers.json_tokenizers import UnigramTokenizer
 from tests.unigram import PIECES, SCORES, fields, write
 
 SPACE = "\u2581"

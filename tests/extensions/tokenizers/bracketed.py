@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from bert.text.byte_bpe import BYTES
+from extensions.tokenizers.byte_bpe import BYTES
 
 G = "\u0120"  # a space
 MERGES = [("t", "h"), ("th", "e"), (G, "the"), ("c", "a"), ("ca", "t"), (G, "cat"), (G, "t")]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tokenizers import ByteLevelBPETokenizer
 
 from bert.core.errors import InputError
-from bert.text import byte_bpe
-from bert.text.byte_bpe import ByteBPE
+from extensions.tokenizers import byte_bpe
+from extensions.tokenizers.byte_bpe import ByteBPE
 
 # Contractions, spaces before line ends, several scripts, accents of two forms, emoji with joiners, a special token.
 TRICKY = (

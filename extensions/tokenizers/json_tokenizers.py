@@ -1,7 +1,7 @@
 """The tokenizers of a `tokenizer.json`, of RoBERTa, ModernBERT and XLM-RoBERTa.
 
-`BytePairTokenizer` is RoBERTa's, a byte-level BPE (`bert.text.byte_bpe`), `BracketedTokenizer` ModernBERT's
-(`bert.text.bracketed_bpe`), and `UnigramTokenizer` XLM-RoBERTa's (`bert.text.unigram`).
+`BytePairTokenizer` is RoBERTa's, a byte-level BPE (`extensions.tokenizers.byte_bpe`), `BracketedTokenizer` ModernBERT's
+(`extensions.tokenizers.bracketed_bpe`), and `UnigramTokenizer` XLM-RoBERTa's (`extensions.tokenizers.unigram`).
 
 n tokens of all texts, V entries of the vocabulary.
 """
@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from bert.core import files
-from bert.text import bracketed_bpe, byte_bpe, unigram
-from bert.text.bracketed_bpe import BracketedBPE
-from bert.text.byte_bpe import ByteBPE
-from bert.text.byte_words import SPACE, joins
 from bert.text.tokenization import Tokenizer
-from bert.text.unigram import Unigram
+from extensions.tokenizers import bracketed_bpe, byte_bpe, unigram
+from extensions.tokenizers.bracketed_bpe import BracketedBPE
+from extensions.tokenizers.byte_bpe import ByteBPE
+from extensions.tokenizers.byte_words import SPACE, joins
+from extensions.tokenizers.unigram import Unigram
 
 
 class BytePairTokenizer(Tokenizer):

@@ -9,15 +9,16 @@ from hypothesis import strategies as st
 
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
-from bert.text import byte_bpe
-from bert.text.json_tokenizers import BytePairTokenizer
 from bert.text.tokenization import tokenizer_for
+from bert.text.vocabulary import TOKENIZER
+from extensions.tokenizers import byte_bpe
+from extensions.tokenizers.json_tokenizers import BytePairTokenizer
 from tests.extensions.families.test_roberta import MERGES, TOKENS, VOCABULARY
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["as it is", "with a space before it"])
 def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> BytePairTokenizer:
-    path = tmp_path_factory.mktemp("bpe") / byte_bpe.NAME
+    path = tmp_path_factory.mktemp("bpe") / TOKENIZER
     tables = byte_bpe.Tables(VOCABULARY, MERGES, byte_bpe.ROBERTA, request.param)
     path.write_text(byte_bpe.text_of_tables(tables, path), encoding="utf-8")
     return BytePairTokenizer(path)
@@ -53,7 +54,7 @@ def test_a_row_ends_every_text_and_parts_a_pair_twice(tokenizer: BytePairTokeniz
 
 
 def test_a_model_of_another_size_or_tokenizer_is_refused(tokenizer: BytePairTokenizer, tmp_path: Path) -> None:
-    path = tmp_path / byte_bpe.NAME
+    path = tmp_path / TOKENIZER
     path.write_text(byte_bpe.text_of_tables(byte_bpe.Tables(VOCABULARY, MERGES, byte_bpe.ROBERTA), path))
     with pytest.raises(InputError, match="entries, but the model was trained with 99"):
         tokenizer_for(path, ModelConfig(vocab_size=99))

@@ -18,7 +18,8 @@ from tokenizers import Tokenizer
 from bert.core import files
 from bert.core.errors import InputError
 from bert.text import characters
-from bert.text.byte_bpe import FIRST, SECOND, fields_of, layout
+from bert.text.post_processor import FIRST, SECOND, layout
+from extensions.tokenizers.byte_bpe import fields_of
 
 KIND = "Unigram"
 SPECIAL = BEGIN, PAD, CLOSE, UNKNOWN, MASK = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")

@@ -12,7 +12,8 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from bert.core.errors import InputError
-from bert.text.byte_bpe import BYTES, FIRST, SECOND, ByteBPE, fields_of, layout, made
+from bert.text.post_processor import FIRST, SECOND, layout
+from extensions.tokenizers.byte_bpe import BYTES, ByteBPE, fields_of, made
 
 SPECIAL = PAD, UNKNOWN, BEGIN, CLOSE, MASK = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 REMEDY = "give the tokenizer.json of ModernBERT, as transformers writes it"
