@@ -29,124 +29,95 @@ class Set(str):
 Names = Mapping[str, str]
 
 
-def _names(table: Mapping[str, str], kind: type[str] = str) -> dict[str, str]:
-    """Return what each name stands for; table: our flag, and its names elsewhere."""
-    return {name: kind(ours) for ours, names in table.items() for name in names.split()}
-
-
-def _refused(table: Mapping[str, str]) -> dict[str, str]:
-    """Return the same for names that are refused; table: what to give instead, or "", and the names."""
-    reasons = {f"is no flag here; {f'give {ours}' if ours else 'leave it out'}": table[ours] for ours in table}
-    return _names(reasons, Refused)
+def _table(rows: str) -> dict[str, str]:
+    """Return what each name is. rows: our flag, or `?` and what to give instead, and behind a colon its names."""
+    table = dict[str, str]()
+    for row in rows.strip().splitlines():
+        ours, _, names = row.strip().rpartition(":")
+        instead, kind = ours.removeprefix("?").strip(), Set if "=" in ours else str
+        if ours.startswith("?"):
+            ours, kind = f"is no flag here; {f'give {instead}' if instead else 'leave it out'}", Refused
+        table |= {name: kind(ours) for name in names.split()}
+    return table
 
 
 REMOVED = {"objective.embeddings": "shared"}  # flags that were removed, and the value of each that the program has
 DISENTANGLED = Refused(
     "was removed: both models learn one table of words; leave it out, or use the version of the program that has it"
 )
-COMMON: Names = {
-    **_names(
-        {
-            "optimizer.learning_rate": "learning_rate",
-            "optimizer.weight_decay": "weight_decay",
-            "optimizer.beta_1": "adam_beta1",
-            "optimizer.beta_2": "adam_beta2",
-            "optimizer.epsilon": "adam_epsilon",
-            "optimizer.clip_norm": "max_grad_norm",
-            "optimizer.warmup_steps": "warmup_steps num_warmup_steps",
-            "run.steps": "max_steps max_train_steps num_train_steps",
-            "batch.total": "train_batch_size",
-            "batch.per_device": "per_device_train_batch_size per_gpu_train_batch_size",
-            "run.seed": "seed",
-            "run.directory": "output_dir model_dir",
-            "init.checkpoint": "model_name_or_path",
-            "run.log_every": "logging_steps log_freq",
-            "run.save_every": "save_steps save_checkpoints_steps save_checkpoint_steps num_steps_per_checkpoint",
-            "run.keep": "save_total_limit",
-            "run.evaluate_every": "eval_steps",
-        }
-    ),
-    **_names(
-        {
-            "model.recompute_activations=true": "gradient_checkpointing checkpoint_activations",
-            "precision.compute=float16": "fp16 use_fp16 amp",
-            "precision.compute=bfloat16": "bf16",
-            "precision.compute=tf32": "tf32",
-            "precision.xla=true": "use_xla enable_xla",
-            "run.device=cpu": "no_cuda use_cpu",
-        },
-        Set,
-    ),
-    **_refused(
-        {
-            "--batch.total, the sequences of an update over all ranks, and --batch.per_device": (
-                "gradient_accumulation_steps num_accumulation_steps"
-            ),
-            "--run.evaluate_every, a number of updates": "eval_strategy evaluation_strategy",
-            "--run.save_every, a number of updates": "save_strategy",
-            "--init.checkpoint RUN, made of it by python -m bert.convert import google": "init_checkpoint",
-            "the recipe, or --init.checkpoint": "bert_config_file config_name model_type",
-            "--config, a file of flags": "config_file",
-            "--lower_case of data.vocab": "do_lower_case",
-            "the files of the data set": "dataset_name dataset_config_name",
-            "--optimizer.schedule": "lr_scheduler_type",
-            "--optimizer.name": "optim optimizer_type",
-            "--batch.bucket_by_length": "group_by_length",
-            "another --run.directory": "overwrite_output_dir",
-            "": (
-                "per_device_eval_batch_size eval_batch_size load_best_model_at_end do_train do_eval report_to "
-                "logging_dir resume_from_checkpoint horovod use_horovod local_rank num_gpus cache_dir overwrite_cache "
-                "preprocessing_num_workers dataloader_num_workers pad_to_max_length"
-            ),
-        }
-    ),
-}
-PRETRAINING: Names = {
-    **_refused(
-        {
-            "--run.steps, the number of updates of all epochs": "num_train_epochs num_steps_per_epoch",
-            "--optimizer.warmup_steps, a number of updates": "warmup_ratio warmup_proportion",
-            "--data.train, a folder that python -m data.adopt makes of it": (
-                "input_file input_files input_files_dir input_dir"
-            ),
-            "--data.train, records that are made of it (docs/data.md)": "train_file",
-            "--held_out_fraction of data.shards": "validation_file",
-            "it to data.tfrecords": "max_seq_length max_predictions_per_seq line_by_line vocab_file tokenizer_name",
-            "--masked_lm_prob of data.tfrecords": "mlm_probability",
-        }
-    ),
-    **dict.fromkeys(REMOVED, DISENTANGLED),
-}
-FINE_TUNING: Names = {
-    **_names({"length.epochs": "num_train_epochs", "length.warmup": "warmup_ratio warmup_proportion"}),
-    **_names({"data.vocab": "vocab_file"}),
-    **_refused(
-        {
-            "--data.vocab": "tokenizer_name",
-            "the recipe, the first argument": "task_name",
-            "it to tasks.predict or squad.predict": "do_predict test_file predict_batch_size",
-        }
-    ),
-}
-TASKS: Names = _names(
-    {
-        "data.length": "max_seq_length max_length",
-        "data.limit": "max_train_samples",
-        "data.train": "train_file",
-        "data.dev": "validation_file",
-        "data.folder": "data_dir",
-    }
-)
-QUESTIONS: Names = {
-    **_names({f"windows.{name}": name for name in ("max_seq_length", "max_query_length", "doc_stride")}),
-    **_names({"data.train_file": "train_file", "data.dev_file": "validation_file"}),
-    **_refused(
-        {
-            "it to squad.predict": "predict_file n_best_size max_answer_length null_score_diff_threshold",
-            "": "version_2_with_negative",
-        }
-    ),
-}
+COMMON: Names = _table("""
+    optimizer.learning_rate: learning_rate
+    optimizer.weight_decay: weight_decay
+    optimizer.beta_1: adam_beta1
+    optimizer.beta_2: adam_beta2
+    optimizer.epsilon: adam_epsilon
+    optimizer.clip_norm: max_grad_norm
+    optimizer.warmup_steps: warmup_steps num_warmup_steps
+    run.steps: max_steps max_train_steps num_train_steps
+    batch.total: train_batch_size
+    batch.per_device: per_device_train_batch_size per_gpu_train_batch_size
+    run.seed: seed
+    run.directory: output_dir model_dir
+    init.checkpoint: model_name_or_path
+    run.log_every: logging_steps log_freq
+    run.save_every: save_steps save_checkpoints_steps save_checkpoint_steps num_steps_per_checkpoint
+    run.keep: save_total_limit
+    run.evaluate_every: eval_steps
+    model.recompute_activations=true: gradient_checkpointing checkpoint_activations
+    precision.compute=float16: fp16 use_fp16 amp
+    precision.compute=bfloat16: bf16
+    precision.compute=tf32: tf32
+    precision.xla=true: use_xla enable_xla
+    run.device=cpu: no_cuda use_cpu
+    ? --batch.total, of all ranks, and --batch.per_device: gradient_accumulation_steps num_accumulation_steps
+    ? --run.evaluate_every, a number of updates: eval_strategy evaluation_strategy
+    ? --run.save_every, a number of updates: save_strategy
+    ? --init.checkpoint RUN, made of it by python -m bert.convert import google: init_checkpoint
+    ? the recipe, or --init.checkpoint: bert_config_file config_name model_type
+    ? --config, a file of flags: config_file
+    ? --lower_case of data.vocab: do_lower_case
+    ? the files of the data set: dataset_name dataset_config_name
+    ? --optimizer.schedule: lr_scheduler_type
+    ? --optimizer.name: optim optimizer_type
+    ? --batch.bucket_by_length: group_by_length
+    ? another --run.directory: overwrite_output_dir
+    ?: per_device_eval_batch_size eval_batch_size load_best_model_at_end do_train do_eval report_to logging_dir
+    ?: resume_from_checkpoint horovod use_horovod local_rank num_gpus cache_dir overwrite_cache pad_to_max_length
+    ?: preprocessing_num_workers dataloader_num_workers
+""")
+PRETRAINING: Names = dict.fromkeys(REMOVED, DISENTANGLED) | _table("""
+    ? --run.steps, the number of updates of all epochs: num_train_epochs num_steps_per_epoch
+    ? --optimizer.warmup_steps, a number of updates: warmup_ratio warmup_proportion
+    ? --data.train, a folder that python -m data.adopt makes of it: input_file input_files input_files_dir input_dir
+    ? --data.train, records that are made of it (docs/data.md): train_file
+    ? --held_out_fraction of data.shards: validation_file
+    ? it to data.tfrecords: max_seq_length max_predictions_per_seq line_by_line vocab_file tokenizer_name
+    ? --masked_lm_prob of data.tfrecords: mlm_probability
+""")
+FINE_TUNING: Names = _table("""
+    length.epochs: num_train_epochs
+    length.warmup: warmup_ratio warmup_proportion
+    data.vocab: vocab_file
+    ? --data.vocab: tokenizer_name
+    ? the recipe, the first argument: task_name
+    ? it to tasks.predict or squad.predict: do_predict test_file predict_batch_size
+""")
+TASKS: Names = _table("""
+    data.length: max_seq_length max_length
+    data.limit: max_train_samples
+    data.train: train_file
+    data.dev: validation_file
+    data.folder: data_dir
+""")
+QUESTIONS: Names = _table("""
+    windows.max_seq_length: max_seq_length
+    windows.max_query_length: max_query_length
+    windows.doc_stride: doc_stride
+    data.train_file: train_file
+    data.dev_file: validation_file
+    ? it to squad.predict: predict_file n_best_size max_answer_length null_score_diff_threshold
+    ?: version_2_with_negative
+""")
 OURS: Names = {"data.train": "data.train_file", "data.dev": "data.dev_file"}  # as tasks.train names the files
 
 # Values with which a name of those programs says what is done here anyway, or asks for nothing. `none` does so for all.

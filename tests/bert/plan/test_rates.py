@@ -2,11 +2,9 @@
 
 import dataclasses
 import math
-import statistics
 
 import pytest
 
-from benchmarks.planner import published
 from bert.plan import hardware, rates
 from bert.plan.rates import Setting
 from bert.plan.update_time import Work
@@ -26,19 +24,6 @@ def test_small_micro_batches_leave_a_gpu_idle() -> None:
 
 def test_no_share_exceeds_the_published_ones() -> None:
     assert share("v100-sxm2-32", per_device=4096) <= rates.BEST_HALF
-
-
-@pytest.mark.parametrize("name", ["h100-sxm", "h100-pcie", "l4", "l40s", "a30", "a100-pcie-80"])
-def test_relative_rates_are_those_of_mlperf(name: str) -> None:
-    def median(gpu: str) -> float:
-        return statistics.median(
-            row.rate / row.cluster.ranks
-            for row in published.rows()
-            if row.kind == "mlperf" and not row.listed and row.cluster.nodes == 1 and row.cluster.gpu.name == gpu
-            if row.series >= "MLPerf-v2"
-        )
-
-    assert hardware.gpu(name).relative == pytest.approx(median(name) / median("a100-sxm-80"), rel=0.06)
 
 
 def test_a_gpu_without_rows_is_less_certain() -> None:
