@@ -7,9 +7,9 @@ import pytest
 
 from bert.text import byte_bpe
 from bert.text.byte_bpe import ByteBPE
-from bert.text.token_stream import TokenStream
 from data import tokens
 from data.pipeline import duplicates, parts
+from extensions.gpt.token_stream import TokenStream
 
 TEXT = "Mr. Ash keeps {n} bees.\n\n  They fly far, and {n} caf\u00e9s \u4e2d\u6587 <|endoftext|> hear of it.\t\n"
 
