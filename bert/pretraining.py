@@ -37,11 +37,10 @@ ALONE = Communicator()
 CAUSAL: Rows[Callable[..., Any]] = Rows(
     {
         "task": "extensions.gpt.task:CausalLM",
-        "samples": "bert.text.token_stream:TokenStream",
-        "checked": "bert.text.token_file:checked",
+        "datasets": "extensions.gpt.pretraining:datasets",
     }
 )
-"""what a causal model has instead: its task, its samples, and what looks at their files"""
+"""what a causal model has instead: its task, and what opens its samples"""
 PLAN = "bert.plan.demand:describe"  # what --print shows
 TEACHING: Rows[Callable[..., Any]] = Rows(
     {
@@ -195,19 +194,10 @@ def datasets(folder: Path, config: PretrainConfig, comm: Communicator = ALONE) -
 
     Raise InputError if all training pairs for next-sentence prediction have the same label.
     """
-    length = config.data.length
     if config.model.causal:
-        if config.data.skip_bad:
-            raise UsageError("data.skip_bad has no effect: a stream of tokens has no records; leave it out")
-        if config.data.mask_shares:
-            raise UsageError("data.mask_shares has no effect: a causal model masks nothing; leave it out")
-        described = on_rank_zero(lambda: CAUSAL["checked"](folder), comm)
-        train_tokens, heldout_tokens = (
-            CAUSAL["samples"](folder, split, length or config.model.max_position_embeddings, described)
-            for split in SPLITS
-        )
-        return train_tokens, heldout_tokens
-    if length:
+        tokens: tuple[loop.Data, loop.Data] = CAUSAL["datasets"](folder, config, SPLITS, comm)
+        return tokens
+    if config.data.length:
         raise UsageError("data.length is for causal models; the data of other models have their length; leave it out")
     described = on_rank_zero(lambda: records.checked(folder), comm)
     how = config.run.seed, config.data.skip_bad, config.data.mask_shares, described

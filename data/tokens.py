@@ -5,7 +5,7 @@
 
 The texts are those of data.wikipedia, data.books and data.text, unchanged: sentences are not split, line ends stay.
 Each document is followed by `<|endoftext|>`. The files of a split are one stream, from which the trainer cuts samples
-of any length (bert/text/token_stream.py). The documents keep their order, because it reads the samples in random
+of any length (extensions/gpt/token_stream.py). The documents keep their order, because it reads the samples in random
 order.
 
 Documents with the same text (white space is ignored) or the same id as an earlier one are dropped. Which documents are

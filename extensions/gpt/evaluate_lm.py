@@ -24,7 +24,7 @@ from bert.core.ranges import BatchSize, Range
 from bert.hardware.choices import Kind
 
 if TYPE_CHECKING:
-    from bert.text.token_stream import TokenStream
+    from extensions.gpt.token_stream import TokenStream
     from extensions.gpt.trained import Trained
 
 OVERLAPPING_STRIDE = 32  # tokens, of the published perplexities
@@ -64,9 +64,9 @@ class Options:
 
 def evaluate(model: Trained, options: Options) -> dict[str, Any]:
     """Return the figures of the task by name. Raise InputError if the data are not those of the task."""
-    from bert.text.token_stream import TokenStream
     from extensions.gpt import evaluation
     from extensions.gpt.scoring import Scorer
+    from extensions.gpt.token_stream import TokenStream
 
     window = _window(options, model.encoder.config.max_position_embeddings)
     score, what = Scorer(model, options.batch), str(options.data)

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from bert.text.token_stream import TokenStream
 from data import tokens
 from data.pipeline import duplicates, parts
+from extensions.gpt.token_stream import TokenStream
 from extensions.tokenizers import byte_bpe
 from extensions.tokenizers.byte_bpe import ByteBPE
 

@@ -36,7 +36,7 @@ TOGETHER = {
     "bert.convert.__main__": ["import", "google", "a", "b"],
     "bert.export.__main__": ["savedmodel", "a", "b"],
     "bert.evaluate": ["a", "--text", "b"],
-    "bert.evaluate_lm": ["a", "wikitext", "b"],
+    "extensions.gpt.evaluate_lm": ["a", "wikitext", "b"],
     "bert.fill_mask": ["a", "--input", "b", "--output", "c"],
     "data.bpe": ["--source", "a", "--size", "1000", "--output", "b"],
     "data.vocab": ["--source", "a", "--size", "1000", "--output", "b"],

@@ -10,8 +10,8 @@ from bert import pretrain
 from bert.core import cli
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
-from bert.text.token_stream import TokenStream
 from bert.text.tokenization import tokenizer_for
+from extensions.gpt.token_stream import TokenStream
 from tests.training import losses, same_bits, train_here, weights
 from tests.training import pretrain as command
 

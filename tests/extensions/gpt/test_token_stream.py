@@ -16,7 +16,7 @@ from bert.core import checked_json
 from bert.core.errors import InputError, IntegrityError
 from bert.text import token_file
 from bert.text.token_file import BLOCK, TokenWriter
-from bert.text.token_stream import TokenStream
+from extensions.gpt.token_stream import TokenStream
 from tests.training import token_folder
 
 VOCAB, END, LENGTH = 311, 310, 7
