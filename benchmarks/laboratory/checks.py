@@ -3,7 +3,6 @@
 import dataclasses
 from pathlib import Path
 
-from benchmarks.laboratory import peer
 from benchmarks.laboratory import plan as plans
 from benchmarks.laboratory.plan import Run, Score
 from bert import evaluate, masked_evaluation, pretrain, pretraining
@@ -28,10 +27,6 @@ def check_run(run: Run) -> None:
     data, heldout = pretraining.datasets(config.data.train, config)
     resolved = pretraining.resolve(config, data, devices.choose(config.run.device), 1)
     resolved.batch.accumulation(1)
-    if run.peer:
-        if not Path(run.peer.python).exists():
-            raise InputError(f"{run.peer.python}: no such file")
-        peer.check(resolved, data, Path(run.peer.text))
     if heldout is None or not config.run.evaluate_every:
         raise InputError(
             f"{config.data.train}: nothing is held out, or run.evaluate_every is 0; runs are compared by it"

@@ -34,18 +34,6 @@ class Variant:
     """"": that of the plan"""
     flags: str = ""
     """of bert.pretrain, behind those of the plan, so that they win"""
-    peer: bool = False
-    """trained by transformers in a plain PyTorch loop, from the plan's `peer`, instead of bert.pretrain"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Peer:
-    """What variants need that transformers trains."""
-
-    python: str = ""
-    """interpreter with torch and transformers (scripts/extra_venv.sh parity)"""
-    text: str = ""
-    """folder of data.shards that the records are made of"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +69,6 @@ class Plan:
     """update of the first checkpoint that is scored"""
     checkpoints: Annotated[int, Range(1, 1000)] = 8
     """how many checkpoints are scored, at equal ratios from the first to the last update"""
-    peer: Peer = field(default_factory=Peer)
-    """for variants with `peer = true`"""
     scores: dict[str, Score] = field(default_factory=dict)
     """by name; the held-out loss and accuracy are always there"""
 
@@ -113,8 +99,6 @@ class Run:
     phase: Phase
     marks: tuple[int, ...]
     """updates at which it is scored"""
-    peer: Peer | None
-    """by what transformers trains it; None: bert.pretrain does"""
 
     @property
     def config(self) -> PretrainConfig:
@@ -142,10 +126,7 @@ class Run:
             raise UsageError(f"variant {name}: a run of --budget.hours has no updates that are known; give --run.steps")
         if steps < plan.first:
             raise UsageError(f"variant {name}: {steps} updates end before the first checkpoint, {plan.first}")
-        if variant.peer and not (plan.peer.python and plan.peer.text):
-            raise UsageError(f"variant {name}: has `peer`; give the plan [peer] with python and text")
-        peer = plan.peer if variant.peer else None
-        return cls(name=name, words=words, phase=phase, marks=marks(plan.first, steps, plan.checkpoints), peer=peer)
+        return cls(name=name, words=words, phase=phase, marks=marks(plan.first, steps, plan.checkpoints))
 
 
 def marks(first: int, steps: int, count: int) -> tuple[int, ...]:

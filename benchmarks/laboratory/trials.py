@@ -11,7 +11,6 @@ import dataclasses
 import json
 import math
 import re
-import shlex
 import shutil
 import statistics
 import sys
@@ -85,10 +84,7 @@ class Trial:
     def command(self, stop: int) -> list[str]:
         """Return the command that trains up to update `stop`."""
         own = {"seed": self.seed, "directory": self.directory, "stop_at": stop}
-        if (peer := self.run.peer) is None:
-            return ["python", "-m", "bert.pretrain", *self.run.words, *flags_of(own, "run.")]
-        of_peer = {"python": peer.python, "text": peer.text, "words": shlex.join(self.run.words)}
-        return ["python", "-m", "benchmarks.laboratory.peer", *flags_of(of_peer | own)]
+        return ["python", "-m", "bert.pretrain", *self.run.words, *flags_of(own, "run.")]
 
     def leg(self, step: int) -> Leg | None:
         """Return what is known at update `step`, if the run has been there."""

@@ -12,21 +12,18 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.laboratory import __main__ as command
-from benchmarks.laboratory import check, checks, page, peer
+from benchmarks.laboratory import check, checks, page
 from benchmarks.laboratory import plan as plans
 from benchmarks.laboratory.children import Children
 from benchmarks.laboratory.trials import Laboratory, Leg, Scored, Trial, trials
-from bert.core import checked_json, cli, files, outputs
+from bert.core import checked_json, files
 from bert.core.errors import InputError, Stopped, UsageError
-from bert.text.instance_config import InstanceConfig
-from bert.text.records import Description
 from tests.training import EVALUATED, ROOT, TINY, same_bits, weights, write_dataset
 
 STEPS, FIRST = 19, 4
@@ -84,12 +81,7 @@ def write_plan(folder: Path, text: str = PLAN) -> Path:
         ("variants.two", "variants.One", "has one of them twice"),
         ('"minimal_pairs"', '"perplexity"', "scores.pairs.command is 'perplexity'"),
         ("title =", "title", "not TOML"),
-        ("[variants.two]", "[variants.two]\npeer = true", "variant two: has `peer`; give the plan .peer. with python"),
-        (
-            "[variants.two]",
-            "[peer]\npyton = 'p'\n[variants.two]",
-            r"peer\.pyton: no such entry; there are python, text",
-        ),
+        ("[variants.two]", "[variants.two]\npeer = true", r"two\.peer: no such entry; there are"),
     ],
 )
 def test_a_mistake_in_a_plan_is_named_in_one_line(was: str, now: str, said: str, tmp_path: Path) -> None:
@@ -183,70 +175,6 @@ def write_pairs(folder: Path) -> None:
     for name, pairs in (("a-b", 7), ("a-c", 5)):
         sentences = [" ".join(f"w{word}" for word in random.integers(0, 90, 6)) for _ in range(2 * pairs)]
         (folder / f"{name}.txt").write_text("\n".join(sentences) + "\n")
-
-
-PEER = """
-[peer]
-python = "py"
-text = "shards"
-"""
-
-
-def test_transformers_gets_the_words_of_its_variant(tmp_path: Path) -> None:
-    plan = plans.read(write_plan(tmp_path, PLAN.replace("[variants.two]", "[variants.two]\npeer = true") + PEER))
-    words = {trial.run.name: trial.command(9) for trial in trials(plan, tmp_path) if trial.seed == 7}
-    assert words["one"][2] == "bert.pretrain" and words["two"][2] == "benchmarks.laboratory.peer"
-    options = cli.parse(peer.Options, words["two"][3:], prog="", description=None)
-    assert plans.split(options.words) == [*words["one"][3:6], "--optimizer.learning_rate", "0.02"]
-    given = options.python, options.text, options.seed, options.stop_at, options.directory
-    assert given == (Path("py"), Path("shards"), 7, 9, tmp_path / "two" / "seed-7" / "run")
-
-
-def test_transformers_gets_our_rates_and_the_sentences_of_the_training_shards(tmp_path: Path) -> None:
-    shards = tmp_path / "shards"
-    shards.mkdir()
-    parts = {"train-0": [["A b.", "C\nd."], ["E."]], "train-1": [["F."]], "heldout-0": [["G."]]}
-    for name, documents in parts.items():
-        lines = (json.dumps({"id": "i", "sentences": sentences}) + "\n" for sentences in documents)
-        (shards / f"{name}.jsonl").write_text("".join(lines))
-    peer.write_sentences(shards, tmp_path / "written")
-    assert (tmp_path / "written").read_text().splitlines() == ["A b.", "C d.", "E.", "F."]
-    with pytest.raises(InputError, match="has no train"):
-        peer.write_sentences(tmp_path, tmp_path / "none")
-
-    plan = plans.read(write_plan(tmp_path, PLAN.replace(f"{STEPS}", f"{STEPS} --optimizer.warmup_steps 4")))
-    config = plan.runs["two"].config
-    made = InstanceConfig(max_seq_length=29, max_predictions_per_seq=9, pairs="none", masked_lm_prob=0.3)
-    description = Description(features={}, vocab_size=99, kind="documents", instances=made)
-    data: Any = SimpleNamespace(description=description, spec={"input_ids": {"shape": [29]}})
-    given = peer.settings(config, data, 2, 7)
-    decaying = [0.02 * (1 - done / STEPS) for done in range(4, 7)]
-    assert given["rates"] == pytest.approx([0, 0.005, 0.01, 0.015, *decaying])
-    assert (given["start"], given["stop"], given["batch"]) == (2, 7, config.batch.total)
-    assert (given["length"], given["masked_lm_prob"], given["mask_shares"]) == (29, 0.3, (0.8, 0.1, 0.1))
-    with pytest.raises(UsageError, match=r"optimizer\.name is adam, but a variant with `peer` needs adamw"):
-        peer.check(config, data, shards)
-
-
-def test_transformers_is_refused_the_text_of_other_records(tmp_path: Path) -> None:
-    def make(folder: Path) -> outputs.StageResult:
-        (folder / "train-0.jsonl").write_text("{}")
-        return outputs.StageResult(counts={})
-
-    text = {
-        name: outputs.build(tmp_path / name, stage="shards", parameters={"name": name}, inputs=[], make=make).path
-        for name in ("these", "others")
-    }
-    records = outputs.build(tmp_path / "records", stage="tfrecords", parameters={}, inputs=[text["these"]], make=make)
-    plan = plans.read(
-        write_plan(tmp_path, PLAN.replace(f"{STEPS}", f"{STEPS} --optimizer.name adamw --precision.compute float32"))
-    )
-    made = InstanceConfig(max_seq_length=29, max_predictions_per_seq=9, pairs="none", single_sentences=True)
-    description = Description(features={}, vocab_size=99, kind="documents", instances=made)
-    data: Any = SimpleNamespace(description=description, manifest=records)
-    peer.check(plan.runs["two"].config, data, text["these"])
-    with pytest.raises(InputError, match="records is made of other text; give the folder that"):
-        peer.check(plan.runs["two"].config, data, text["others"])
 
 
 class StandIn(Children):
