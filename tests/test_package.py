@@ -124,12 +124,12 @@ def test_the_modules_of_a_wheel_import_nothing_by_the_names_of_the_checkout(whee
 @pytest.mark.slow
 @pytest.mark.parametrize("name", commands.EXTENSIONS)
 def test_an_installed_command_of_an_extension_runs(programs: Path, tmp_path: Path, name: str) -> None:
-    run = in_folder(tmp_path / "project")
+    run, name = in_folder(tmp_path / "project"), name.removeprefix("bert.")
     mine = run(programs / "bert", name, "--help")
     own = run(programs / "python", "-m", f"bert.{name}", "--help")
     assert mine.returncode == own.returncode == 0, mine.stderr + own.stderr
     assert mine.stdout == own.stdout
-    assert mine.stdout.startswith(f"usage: python -m bert.{name} ")
+    assert f"python -m bert.{name} " in mine.stdout
 
 
 @pytest.mark.slow
