@@ -129,7 +129,7 @@ def test_an_installed_command_of_an_extension_runs(programs: Path, tmp_path: Pat
     own = run(programs / "python", "-m", f"bert.{name}", "--help")
     assert mine.returncode == own.returncode == 0, mine.stderr + own.stderr
     assert mine.stdout == own.stdout
-    assert mine.stdout.startswith(f"usage: python -m bert.{name} ")
+    assert f"python -m bert.{name} " in mine.stdout
 
 
 @pytest.mark.slow
