@@ -554,12 +554,11 @@ def _check_layout(stated: Any, name: str, vocab: Sequence[str], path: Path) -> N
     if stated is None and not name.startswith(("PreTrained", "TokenizersBackend")):
         return
     cls, sep = vocab.index("[CLS]"), vocab.index("[SEP]")
-    first, second = post_processor.FIRST, post_processor.SECOND
     try:
         layout = post_processor.layout(stated)
     except ValueError as error:
         raise InputError(f"{path}: {error}; save it again with transformers") from error
-    if layout != [[cls, first, sep], [cls, first, sep, second, sep]]:
+    if layout != post_processor.rows(cls, sep, separators=1):
         raise InputError(
             f"{path}: the post_processor makes other rows than [CLS] A [SEP] and [CLS] A [SEP] B [SEP], which is not "
             "supported; use the model with transformers"

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert.core import rows
 
-TOKENIZER = "extensions.tokenizers.byte_bpe:ByteBPE"
+BYTE_PAIRS = "extensions.tokenizers.byte_bpe:ByteBPE"
 
 
 class CausalTokenizer(Protocol):
@@ -38,5 +38,5 @@ class CausalTokenizer(Protocol):
 
 def read(path: Path) -> CausalTokenizer:
     """Return the tokenizer of a `tokenizer.json`. Raise InputError if the file is of another kind."""
-    tokenizer: CausalTokenizer = rows.load(TOKENIZER)(path)
+    tokenizer: CausalTokenizer = rows.load(BYTE_PAIRS)(path)
     return tokenizer

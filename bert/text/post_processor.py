@@ -10,6 +10,11 @@ from bert.text.vocabulary import LARGEST
 FIRST, SECOND = LARGEST, LARGEST + 1  # ids of no token
 
 
+def rows(begin: int, close: int, separators: int) -> list[list[int]]:
+    """Return begin FIRST close, and begin FIRST close SECOND close with so many `close` in the middle."""
+    return [[begin, FIRST, close], [begin, FIRST, *[close] * separators, SECOND, close]]
+
+
 def layout(post_processor: Any) -> list[list[int]]:
     """Return what a post_processor makes of the token FIRST, and of FIRST and SECOND as a pair.
 

@@ -17,6 +17,7 @@ from bert.text.vocabulary import TOKENIZER
 from extensions.families import roberta
 from extensions.families.roberta import PAD_ID, SETTINGS
 from extensions.tokenizers import unigram
+from extensions.tokenizers.json_fields import text_of_fields
 
 SENTENCEPIECE = ("sentencepiece.bpe.model", "sentencepiece.model", "spiece.model", "tokenizer.model")
 # Classes without "Tokenizer" and "Fast". The first ones make a tokenizer of their own in transformers 5: of a
@@ -59,7 +60,7 @@ def read_tokenizer(folder: Path, config: ModelConfig) -> str | None:
     _check_settings(folder, tokenizer)
     if (number := tokenizer.vocabulary[unigram.PAD]) != PAD_ID:
         raise InputError(f"{path}: {unigram.PAD} has the id {number}, which is {PAD_ID} in XLM-RoBERTa; use its files")
-    return unigram.text_of_fields(tokenizer.fields)
+    return text_of_fields(tokenizer.fields)
 
 
 def _check_settings(folder: Path, tokenizer: unigram.Unigram) -> None:

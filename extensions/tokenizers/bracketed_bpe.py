@@ -12,8 +12,9 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from bert.core.errors import InputError
-from bert.text.post_processor import FIRST, SECOND, layout
-from extensions.tokenizers.byte_bpe import BYTES, ByteBPE, fields_of, made
+from bert.text.post_processor import layout, rows
+from extensions.tokenizers.byte_bpe import BYTES, ByteBPE, made
+from extensions.tokenizers.json_fields import check_ids, read_fields, text_of_fields
 
 SPECIAL = PAD, UNKNOWN, BEGIN, CLOSE, MASK = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 REMEDY = "give the tokenizer.json of ModernBERT, as transformers writes it"
@@ -29,7 +30,7 @@ def is_kind(fields: dict[str, Any]) -> bool:
 
 def text_of(path: Path) -> str:
     """Return the content of a `tokenizer.json` without padding and truncation. Raises as `BracketedBPE` does."""
-    return json.dumps(_read(path)[0], ensure_ascii=False) + "\n"
+    return text_of_fields(_read(path)[0])
 
 
 class BracketedBPE(ByteBPE):
@@ -52,20 +53,16 @@ class BracketedBPE(ByteBPE):
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     """Return the content of a file, in the form of today's version of the library, and the ids of all tokens."""
-    fields = fields_of(path, REMEDY)
+    return read_fields(path, lambda fields: _check(fields, path), REMEDY)
+
+
+def _check(fields: dict[str, Any], path: Path) -> dict[str, int]:
+    """Return the ids of all tokens. Raise ValueError for a tokenizer that cuts texts, or makes rows, in another way."""
     if fields["model"].get("byte_fallback"):
         raise InputError(
             f"{path}: a BPE of characters with byte_fallback, the tokenizer of Gemma and mmBERT, which is not "
             "supported; use that model with transformers, or XLM-RoBERTa here"
         )
-    try:
-        return fields, _check(fields)
-    except ValueError as error:
-        raise InputError(f"{path}: {error}; {REMEDY}") from error
-
-
-def _check(fields: dict[str, Any]) -> dict[str, int]:
-    """Return the ids of all tokens. Raise ValueError for a tokenizer that cuts texts, or makes rows, in another way."""
     model, cut, normalizer = fields["model"], fields["pre_tokenizer"] or {}, fields["normalizer"]
     if model["type"] != "BPE" or any(model.get(key) for key in SETTINGS):
         raise ValueError("the model is not a plain BPE")
@@ -77,11 +74,7 @@ def _check(fields: dict[str, Any]) -> dict[str, int]:
     for added in fields["added_tokens"]:
         if ids.setdefault(added["content"], added["id"]) != added["id"]:
             raise ValueError(f"the added token {added['content'][:40]!a} has another id in the vocabulary")
-    if missing := [token for token in (*SPECIAL, *BYTES) if token not in ids]:
-        raise ValueError(f"no token {missing[0]!a} in it")
-    if set(ids.values()) != set(range(len(ids))):
-        raise ValueError("the ids of the tokens are not 0, 1, 2, ...")
-    begin, close = ids[BEGIN], ids[CLOSE]
-    if layout(fields["post_processor"]) != [[begin, FIRST, close], [begin, FIRST, close, SECOND, close]]:
+    check_ids(ids, (*SPECIAL, *BYTES))
+    if layout(fields["post_processor"]) != rows(ids[BEGIN], ids[CLOSE], separators=1):
         raise ValueError("the post_processor makes other rows than [CLS] A [SEP] and [CLS] A [SEP] B [SEP]")
     return ids

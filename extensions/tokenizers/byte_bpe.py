@@ -20,8 +20,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from bert.core import checked_json, files
 from bert.core.errors import InputError
-from bert.text.post_processor import FIRST, SECOND, layout
+from bert.text.post_processor import FIRST, SECOND, layout, rows
 from bert.text.vocabulary import LARGEST, TOKENIZER
+from extensions.tokenizers.json_fields import MAX_CHARACTERS
 
 GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))  # the same under two names
 END = "<|endoftext|>"
@@ -29,7 +30,6 @@ GPT2 = (END,)  # special tokens of GPT-2
 ROBERTA = BEGIN, PAD, CLOSE, UNKNOWN, MASK = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # special tokens of RoBERTa
 BYTES = tuple(sorted(pre_tokenizers.ByteLevel.alphabet()))  # the characters that stand for the 256 bytes
 PADDING = ("[PAD]", "<pad>", "<|pad|>", "<|padding|>", "<PAD>")  # that people add to GPT-2's tokens; no text has it
-MAX_CHARACTERS = 256 << 20  # of a tokenizer.json; that of 50,257 tokens has two million
 PIECE = 1 << 16  # characters from which a text is cut
 TOGETHER = 1 << 20  # characters that are encoded at once: each token takes some hundred bytes for a moment
 # No word of GPT-2's goes on before a space that follows something else, nor from a mark of Chinese or Japanese, whose
@@ -297,25 +297,9 @@ def _check_post_processor(content: _File, special: tuple[str, ...]) -> None:
     expected = [[FIRST], [FIRST, SECOND]]
     if special == ROBERTA:
         begin, close = (content.model.vocab.get(token, -1) for token in (BEGIN, CLOSE))
-        expected = [[begin, FIRST, close], [begin, FIRST, close, close, SECOND, close]]
+        expected = rows(begin, close, separators=2)
     if layout(content.post_processor) != expected:
         raise ValueError("the post_processor puts other special tokens around texts")
-
-
-def fields_of(path: Path, remedy: str) -> dict[str, Any]:
-    """Return the content of a `tokenizer.json` of any kind, without padding and truncation.
-
-    It has the form of today's version of the library. Raise InputError, with the remedy, if that cannot read the file.
-    """
-    content = files.read_text(path, MAX_CHARACTERS, remedy)
-    try:
-        tokenizer = Tokenizer.from_str(content)
-    except Exception as error:  # the library raises no other class
-        raise InputError(f"{path}: not a {TOKENIZER} that tokenizers reads ({error}); {remedy}") from error
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    fields: dict[str, Any] = json.loads(tokenizer.to_str())
-    return fields
 
 
 def _pair(merge: Any) -> tuple[str, str]:

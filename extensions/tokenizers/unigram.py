@@ -16,10 +16,9 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bert.core import files
-from bert.core.errors import InputError
 from bert.text import characters
-from bert.text.post_processor import FIRST, SECOND, layout
-from extensions.tokenizers.byte_bpe import fields_of
+from bert.text.post_processor import layout, rows
+from extensions.tokenizers.json_fields import check_ids, read_fields, text_of_fields
 
 KIND = "Unigram"
 SPECIAL = BEGIN, PAD, CLOSE, UNKNOWN, MASK = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -38,11 +37,6 @@ def is_kind(fields: dict[str, Any]) -> bool:
 def text_of(path: Path) -> str:
     """Return the content of a `tokenizer.json` without padding and truncation. Raises as `Unigram` does."""
     return text_of_fields(_read(path).fields)
-
-
-def text_of_fields(fields: dict[str, Any]) -> str:
-    """Return the content of a file."""
-    return json.dumps(fields, ensure_ascii=False) + "\n"
 
 
 class Unigram:
@@ -123,11 +117,8 @@ class _Content(NamedTuple):
 
 
 def _read(path: Path) -> _Content:
-    fields = fields_of(path, REMEDY)
-    try:
-        return _Content(fields, *_check(fields))
-    except ValueError as error:
-        raise InputError(f"{path}: {error}; {REMEDY}") from error
+    fields, (ids, mask_strips) = read_fields(path, _check, REMEDY)
+    return _Content(fields, ids, mask_strips)
 
 
 def _without_special(fields: dict[str, Any]) -> dict[str, Any]:
@@ -152,14 +143,10 @@ def _check(fields: dict[str, Any]) -> tuple[dict[str, int], bool]:
     for added in fields["added_tokens"]:
         _check_added(added)
         ids.setdefault(added["content"], added["id"])
-    if missing := [token for token in SPECIAL if token not in ids]:
-        raise ValueError(f"no token {missing[0]!a} in it")
-    if set(ids.values()) != set(range(len(ids))):
-        raise ValueError("the ids of the tokens are not 0, 1, 2, ...")
+    check_ids(ids, SPECIAL)
     if model["unk_id"] != ids[UNKNOWN]:
         raise ValueError(f"a character without a piece has the id {model['unk_id']}, not that of {UNKNOWN}")
-    begin, close = ids[BEGIN], ids[CLOSE]
-    if layout(fields["post_processor"]) != [[begin, FIRST, close], [begin, FIRST, close, close, SECOND, close]]:
+    if layout(fields["post_processor"]) != rows(ids[BEGIN], ids[CLOSE], separators=2):
         raise ValueError("the post_processor puts other special tokens around texts than <s> A </s></s> B </s>")
     return ids, any(added["lstrip"] for added in fields["added_tokens"])
 
