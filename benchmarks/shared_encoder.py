@@ -80,17 +80,18 @@ def write(options: Options, number: int, form: str) -> Path:
     """Write a model, the same in both forms; return its run directory."""
     import tensorflow as tf
 
+    from bert.model.added import tunes
     from bert.model.encoder import variables
     from bert.model.heads import TaskModel
-    from bert.model.low_rank import is_of_update
     from bert.runs import Run
     from bert.training import checkpoint
+    from extensions.lora.model import adapt
 
     run, folder = Run.open(options.base), options.output / f"{form}{number}"
     head = Head(kind="classifier", labels=("no", "yes"))
     model = TaskModel(run.config, number, head)
     run.load(model.encoder)
-    model.encoder.adapt(LoraConfig(rank=options.rank, alpha=2.0 * options.rank), seed=number)
+    adapt(model.encoder, LoraConfig(rank=options.rank, alpha=2.0 * options.rank), seed=number)
     for name, variable in variables(model).items():
         if name.endswith("/lora_b"):
             variable.assign(tf.random.stateless_normal(variable.shape, [number, len(name)], stddev=0.02))
@@ -100,7 +101,7 @@ def write(options: Options, number: int, form: str) -> Path:
             for part in ("query", "value"):
                 name = f"layer_{layer}/attention/{part}/kernel"
                 values[name] = getattr(one.attention, part).kernel
-        values = {name: value for name, value in values.items() if not is_of_update(name)}
+        values = {name: value for name, value in values.items() if not tunes(name)}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.txt").write_bytes((options.base / "vocab.txt").read_bytes())
     run.config.save(folder / "bert_config.json")
@@ -125,8 +126,8 @@ def memory(runs: list[Path], log: Path) -> dict[str, int]:
 
 def contenders(options: Options) -> engines.Contenders:
     """Return what computes the logits of rows, by the name of the form and the data type."""
-    from bert.bases import Bases
     from bert.runs import Run
+    from extensions.lora.bases import Bases
     from tasks import loading
 
     made: engines.Contenders = {}

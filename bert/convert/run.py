@@ -4,7 +4,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sized
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from bert.core.errors import InputError, UserError
 from bert.core.manifest import Manifest
 from bert.heads import EMBEDDING, GENERATOR
 from bert.labels import Head
+from bert.model.added import tunes
 from bert.text import byte_bpe, tokenizer_kind, vocabulary
 from bert.text.bracketed_bpe import BracketedBPE
 from bert.text.normalization import UNCASED, Rules
@@ -74,6 +75,14 @@ class Model:
     def form(self) -> Form:
         """The names that its weights have in Hugging Face's format."""
         return "huggingface" if self.config.causal else cast(Form, self.family.form)
+
+
+class Format(NamedTuple):
+    """What reads and writes the folders of another format."""
+
+    input_files: Callable[[Path], list[Path]]
+    read_model: Callable[..., Model]
+    write_model: Callable[[Model, Path], None]
 
 
 def gather(match: Match, form: Form, get: Callable[[str], np.ndarray], where: object) -> dict[str, np.ndarray]:
@@ -146,7 +155,7 @@ def read_model(run: Path) -> Model:
         without_weights(run, config, settings, head),
         match=match,
         values=values,
-        updates=stored.updates(),
+        updates=checkpoint.Stored(folder, apart=tunes).beside(),
         scores=_last_lines(run / "metrics.jsonl", int(folder.name.removeprefix("step-"))),
         best=selection.read(run),
         records=_records(settings),
