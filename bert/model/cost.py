@@ -8,7 +8,6 @@ import dataclasses
 
 from bert.core.config import (
     DistillConfig,
-    LoraConfig,
     ModelConfig,
     ObjectiveConfig,
     ParallelConfig,
@@ -98,14 +97,6 @@ def exposed_share(model: ModelConfig, parallel: ParallelConfig, generator: Model
     """
     gradients = 4.0 * local_parameters(model, parallel.tensor, generator)
     return min(1.0, embeddings_share(model, parallel.tensor, generator) + parallel.bucket_bytes(gradients) / gradients)
-
-
-def low_rank_parameters(model: ModelConfig, lora: LoraConfig, first_layer: int = 0) -> int:
-    """Return the number of parameters of LoRA's matrices in the layers from `first_layer` on."""
-    width, inner = model.hidden_size, model.intermediate_size
-    targets = {name for name in lora.targets if name != "gate" or model.gated}
-    sizes = sum(width + (width if name in ("query", "key", "value", "output") else inner) for name in targets)
-    return lora.rank * sizes * (model.num_hidden_layers - first_layer)
 
 
 def teacher_parameters(teacher: ModelConfig) -> int:

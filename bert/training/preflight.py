@@ -25,6 +25,7 @@ from bert.core.config import (
 )
 from bert.core.errors import ResourceError, UsageError, UserError
 from bert.core.manifest import Manifest
+from bert.core.rows import Rows
 from bert.hardware import graphs
 from bert.model import cost, flash, fused_ops
 from bert.model import fused_gelu as gelu_kernels
@@ -36,6 +37,8 @@ from bert.model.encoder import TokenBatch
 from bert.training.communicator import Communicator
 from bert.training.division import State
 
+UPDATES: Rows[Callable[[LoraConfig, TrainConfig], int]] = Rows({"parameters": "extensions.lora.preflight:parameters"})
+"""the number of parameters of the low-rank updates, which the model and the run are checked for"""
 CHECKPOINTS = 2  # that must fit on the disk: one is written before an older one is removed
 UNDIVIDED, NO_LORA = ParallelConfig(), LoraConfig()
 TOLERANCE = 0.05  # difference between two computations in 16 bits, relative to the largest number
@@ -49,9 +52,8 @@ def before_weights(
 ) -> None:
     """Check what must hold before the weights are made. Raise UsageError or ResourceError."""
     frozen(config.init, config.model)
-    low_rank(lora, config)
+    updates = UPDATES["parameters"](lora, config) if lora.rank else 0
     parts(config.model, config.run, comm, config.generator)
-    updates = cost.low_rank_parameters(config.model, lora, config.init.frozen_layers)
     in_encoder = updates if lora.rank or config.init.frozen_encoder else None
     beside, kept = cost.parameters_beside(config, teacher), config.optimizer.bytes_kept
     memory(config.model, config.parallel, comm, config.generator, in_encoder, teacher, kept, beside)
@@ -144,24 +146,6 @@ def frozen(init: InitConfig, model: ModelConfig) -> None:
 
 def _what_freezes(init: InitConfig) -> str:
     return "init.frozen_encoder" if init.frozen_encoder else "init.frozen_layers" if init.frozen_layers else ""
-
-
-def low_rank(lora: LoraConfig, config: TrainConfig) -> None:
-    """Raise UsageError if the model or the run cannot have these low-rank updates."""
-    if not lora.rank:
-        return
-    init, model = config.init, config.model
-    if init.source is None:
-        raise UsageError("lora.rank needs --init.checkpoint RUN: the random weights of the encoder would never learn")
-    if init.frozen_encoder:
-        raise UsageError("init.frozen_encoder leaves nothing for lora.rank to train; leave one of them out")
-    if init.frozen_layers == model.num_hidden_layers:
-        raise UsageError("init.frozen_layers leaves no layer for lora.rank; lower it, or give --init.frozen_encoder")
-    if "gate" in lora.targets and not model.gated:
-        raise UsageError("lora.targets gate: the feed-forward layers of this model are not gated; leave it out")
-    widths = [model.hidden_size, *([model.intermediate_size] if {"inner", "gate", "outer"} & {*lora.targets} else [])]
-    if lora.rank > min(widths):
-        raise UsageError(f"lora.rank {lora.rank} is more than the {min(widths)} rows of a kernel; lower it")
 
 
 def parts(model: ModelConfig, run: RunConfig, comm: Communicator, generator: ModelConfig | None = None) -> None:

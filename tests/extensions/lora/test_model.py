@@ -9,12 +9,12 @@ import tensorflow as tf
 from bert.core.config import LoraConfig, ModelConfig, ParallelConfig
 from bert.model import added, cost
 from bert.model.added import is_learnt
-from bert.model.cost import low_rank_parameters
 from bert.model.dense import Dense
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
 from bert.model.initializers import Initializer
 from extensions.lora.model import LowRankUpdate, adapt
+from extensions.lora.preflight import low_rank_parameters
 
 EVERY: tuple[Any, ...] = ("query", "key", "value", "output", "inner", "gate", "outer")
 GATED = ModelConfig(
