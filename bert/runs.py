@@ -10,17 +10,18 @@ The runs are those of `bert.pretrain`, `squad.train` and `tasks.train`, and impo
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, Protocol
 
 import tensorflow as tf
 
 from bert import labels, thresholds
-from bert.core import manifest, rows, stores
+from bert.core import manifest, stores
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
+from bert.core.rows import Rows
 from bert.engines import engine as engines
 from bert.engines.engine import Computes
 from bert.hardware.choices import Compute, Engine
@@ -32,8 +33,36 @@ from bert.text import vocabulary
 from bert.text.tokenization import Tokenizer, tokenizer_for
 from bert.training import checkpoint, description
 
-if TYPE_CHECKING:
-    from bert.bases import Base, Bases
+
+class Base(Protocol):
+    """What an encoder is made of."""
+
+    @property
+    def digest(self) -> str:
+        """Return the hash of its architecture and of its weights without updates."""
+
+    @property
+    def updated(self) -> bool:
+        """Return whether there are low-rank updates."""
+
+
+class Bases(Protocol):
+    """Encoders in memory that several runs have."""
+
+    def encoder(
+        self, config: ModelConfig, folder: Path, compute: Compute, engine: Literal["tensorflow", "openvino"]
+    ) -> Computes:
+        """Return the encoder of a checkpoint that is verified, with its updates."""
+
+
+SHARED: Rows[Callable[..., Any]] = Rows(
+    {
+        "base_of": "extensions.lora.bases:base_of",
+        "bases": "extensions.lora.bases:Bases",
+        "shared_part": "extensions.lora.bases:shared_part",
+    }
+)
+"""the `Base` of a configuration and a checkpoint; `Bases`, none in memory yet; the part of an encoder that is shared"""
 
 
 class Run:
@@ -94,9 +123,9 @@ class Run:
         self._loaded = True
 
     @property
-    def base(self) -> "Base":
+    def base(self) -> Base:
         """The base weights of its encoder. Raise as `checkpoint.to_use` does."""
-        base: Base = rows.load("bert.bases:base_of")(self.config, self._verified)
+        base: Base = SHARED["base_of"](self.config, self._verified)
         return base
 
     def encoder(

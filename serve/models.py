@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert.bases import Base, Bases, shared_part
 from bert.core import manifest, object_urls
 from bert.core.errors import IntegrityError, UsageError
 from bert.core.rows import Rows
 from bert.engines import engine as engines
 from bert.hardware.choices import Compute, Engine
-from bert.runs import Run
+from bert.runs import SHARED, Base, Bases, Run
 from bert.text import vocabulary
 from bert.training import selection
 from serve.heads import Answering, Head, Reads, of_run
@@ -100,7 +99,7 @@ def named(flags: Sequence[str]) -> dict[str, Path]:
 class Models:
     """The models of a service by name. Each is loaded again when its run directory has changed.
 
-    Models of one base (`bert.bases`) share an encoder. To compute low-rank updates beside shared kernels takes more
+    Models of one base (`bert.runs.Base`) share an encoder. To compute low-rank updates beside shared kernels takes more
     time than kernels that have them, so a model shares its encoder only if another one has the base, too.
     """
 
@@ -119,7 +118,8 @@ class Models:
         self.compute, self.batch, self.engine = compute, batch, engine
         self.failures = 0  # of loading a changed model
         self._runs, self._search = dict(runs), search
-        self._bases, self._base_of = Bases(), dict[str, Base]()  # by name, if there are several models
+        self._base_of = dict[str, Base]()  # by name, if there are several models
+        self._bases: Bases | None = SHARED["bases"]() if len(runs) > 1 else None
         folders = dict(runs)
         if search is not None:
             name = search.folder.resolve().name
@@ -180,9 +180,11 @@ class Models:
 
     def sharing(self) -> list[tuple[str, list[str]]]:
         """Return the engine, and the names of the models, of each encoder that several models share."""
+        if self._bases is None:
+            return []
         models: dict[int, tuple[str, list[str]]] = {}
         for model in self.all():
-            encoder = shared_part(next(iter(model.heads.values())).encoder)
+            encoder = SHARED["shared_part"](next(iter(model.heads.values())).encoder)
             models.setdefault(id(encoder), (encoder.name, []))[1].append(model.name)
         return [one for one in models.values() if len(one[1]) > 1]
 

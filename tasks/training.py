@@ -39,6 +39,10 @@ TEACHING: Rows[Callable[..., Any]] = Rows(
 """what opens the run of a teacher, and what makes of a task one that learns from it too"""
 
 
+UPDATES: Rows[Callable[..., None]] = Rows({"adapt": "extensions.lora.model:adapt"})
+"""what gives an encoder the low-rank updates of `lora`"""
+
+
 class FineTuning(Task):
     """Fine-tuning: the loss of a kind of task, as a mean over the weights of a batch."""
 
@@ -144,7 +148,7 @@ def fine_tune(
     if prepared.weight is not None:
         task.divisors = {kind.objective: run.batch.total * prepared.weight}
     if run.lora.rank:
-        task.module.encoder.adapt(run.lora, run.run.seed, run.init.frozen_layers)
+        UPDATES["adapt"](task.module.encoder, run.lora, run.run.seed, run.init.frozen_layers)
     read = {} if tokenizer.spaced or kind.head != TAGS else {"spaced_words": False}
     made, taught = TEACHING["with_teacher"](kind, task, teacher, run, vocab, comm) if teacher else (task, {})
     training = loop.Training(

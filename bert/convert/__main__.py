@@ -26,9 +26,12 @@ from bert.convert import names
 from bert.core import cli, ending, outputs
 from bert.core.config import ModelConfig
 from bert.core.errors import UsageError
+from bert.core.rows import Rows
 
 if TYPE_CHECKING:
-    from bert.convert.run import Model
+    from bert.convert.run import Format, Model
+
+PEFT: Rows[Format] = Rows({"peft": "extensions.lora.peft:FORMAT"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +84,11 @@ def convert(
     what `classifier` is in an import from transformers. base: the run that an import from peft belongs to. prefix: of
     names of tensors, as in huggingface.py.
     """
-    from bert.convert import google, huggingface, peft, run
+    from bert.convert import google, huggingface, run
 
-    formats = {"google": google, "huggingface": huggingface, "peft": peft}
+    other: Any = PEFT["peft"] if form == "peft" else {"google": google, "huggingface": huggingface}[form]
     more = ({} if head == names.AUTO else {"head": head}) | ({"prefix": prefix} if prefix else {})
-    reader, writer = (run, formats[form]) if direction == "export" else (formats[form], run)
+    reader, writer = (run, other) if direction == "export" else (other, run)
 
     def make(partial: Path) -> outputs.StageResult:
         if direction == "export":

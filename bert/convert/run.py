@@ -4,7 +4,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sized
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from bert.core.errors import InputError, UserError
 from bert.core.manifest import Manifest
 from bert.heads import EMBEDDING, GENERATOR
 from bert.labels import Head
+from bert.model.added import tunes
 from bert.text import tokenizer_kind, vocabulary
 from bert.text.normalization import UNCASED, Rules
 from bert.text.vocabulary import TOKENIZER, load_vocab, rules_of
@@ -65,6 +66,14 @@ class Model:
         """Its family in Hugging Face's format."""
         path = Path("bert_config.json")
         return FAMILIES[CAUSAL] if self.config.causal else families.of(self.config, self.tokens, path)
+
+
+class Format(NamedTuple):
+    """What reads and writes the folders of another format."""
+
+    input_files: Callable[[Path], list[Path]]
+    read_model: Callable[..., Model]
+    write_model: Callable[[Model, Path], None]
 
 
 def gather(match: Match, form: Form, get: Callable[[str], np.ndarray], where: object) -> dict[str, np.ndarray]:
@@ -137,7 +146,7 @@ def read_model(run: Path) -> Model:
         without_weights(run, config, settings, head),
         match=match,
         values=values,
-        updates=stored.updates(),
+        updates=checkpoint.Stored(folder, apart=tunes).beside(),
         scores=_last_lines(run / "metrics.jsonl", int(folder.name.removeprefix("step-"))),
         best=selection.read(run),
         records=_records(settings),

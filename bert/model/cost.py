@@ -4,7 +4,7 @@ generator, in several functions: the architecture of the generator that replaced
 model; None if there is none. teacher: likewise, of the model whose outputs are learned (`extensions.distillation`).
 """
 
-from bert.core.config import DistillConfig, LoraConfig, ModelConfig, ParallelConfig, TrainConfig
+from bert.core.config import DistillConfig, ModelConfig, ParallelConfig, TrainConfig
 from bert.heads import MASKED_LM
 from bert.model import weights
 
@@ -26,13 +26,6 @@ def local_parameters(model: ModelConfig, parts: int, generator: ModelConfig | No
     """Return the number of parameters that one of the ranks holds which divide a model by tensor parallelism."""
     divided = weights.count(weight for weight in weights.pretrained(model, generator) if weight.axis is not None)
     return parameters(model, generator) - divided + -(-divided // parts)
-
-
-def low_rank_parameters(model: ModelConfig, lora: LoraConfig, first_layer: int = 0) -> int:
-    """Return the number of parameters of LoRA's matrices in the layers from `first_layer` on."""
-    targets = [row for row in weights.LAYER if row.name.split("/")[1] in lora.targets]
-    kernels = [weight for row in targets for weight in weights.of_part(row, model) if len(weight.shape) == 2]
-    return lora.rank * sum(sum(kernel.shape) for kernel in kernels) * (model.num_hidden_layers - first_layer)
 
 
 def teacher_parameters(teacher: ModelConfig) -> int:

@@ -6,6 +6,7 @@ rows. So each device computes a term of the sub-layer's output, and the terms ar
 Shapes: M and R rows, D width.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -14,18 +15,17 @@ from bert.core.config import ModelConfig
 from bert.model import fused_ops
 from bert.model.fused_ops import converted_product, copies, product
 from bert.model.initializers import Initializer
-from bert.model.low_rank import LowRankUpdate
 from bert.model.parts import Parts
 
 
 class Dense(tf.Module):
-    """y = x W + b; without a bias b is a constant zero. LoRA gives it a low-rank `update`, which W then includes."""
+    """y = x W + b; without a bias b is a constant zero. W includes an `update`, if it is given one."""
 
     def __init__(self, init: Initializer, name: str, inputs: int, outputs: int, biased: bool = True) -> None:
         super().__init__()
         self.weight = init.normal(f"{name}/kernel", inputs, outputs)
         self.bias = init.constant(f"{name}/bias", 0.0, outputs) if biased else tf.zeros([self.weight.shape[1]])
-        self.update: LowRankUpdate | None = None
+        self.update: Callable[[], tf.Tensor] | None = None  # with the variables that are added to W
 
     @property
     def kernel(self) -> tf.Variable:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from bert.core.config import LoraConfig, ModelConfig
+from bert.core.config import ModelConfig
 from bert.hardware import graphs
 from bert.model import fused_ops, kernels, traversal
 from bert.model.attention import attend, heads, merge, scale, split
@@ -32,7 +32,6 @@ from bert.model.dropout import DropoutRng, apply_dropout
 from bert.model.fused_ops import add_bias, converted_product, product
 from bert.model.initializers import Initializer, relative_position_offsets
 from bert.model.lookup import divided_lookup, lookup
-from bert.model.low_rank import LowRankUpdate
 from bert.model.parts import WHOLE, Parts
 from bert.model.rotary import Rotation, rotation
 from bert.model.traversal import Groups
@@ -299,17 +298,6 @@ class Layer(tf.Module):
         x = between(x) if between else x
         return self._add(x, self.mlp, self.mlp_norm, mode)
 
-    def adapt(self, name: str, lora: LoraConfig, seed: int) -> None:
-        """Give the targets a low-rank update. name: of the layer."""
-        of_attention, mlp, parts = ("query", "key", "value", "output"), self.mlp, self.parts
-        dense = {target: (f"attention/{target}", getattr(self.attention, target)) for target in of_attention}
-        dense |= {"inner": ("mlp/inner", mlp.inner), "gate": ("mlp/gate", mlp.gate), "outer": ("mlp/outer", mlp.output)}
-        for target in lora.targets:
-            at, part = dense[target]
-            if part is not None:
-                kernel = parts.whole_shapes.get(f"{name}/{at}/kernel", part.weight.shape)
-                part.update = LowRankUpdate(seed, f"{name}/{at}", kernel, lora.rank, lora.alpha, parts)
-
     def _add(
         self,
         x: tf.Tensor,
@@ -362,11 +350,6 @@ class Encoder(tf.Module):
         if config.position_initializer == "sinusoidal":
             self.layers[0].attention.attend_to_relative_positions(init, "layer_0/attention")
         self.norm = make_norm(init, "final", config) if config.norm_placement == "pre" else None
-
-    def adapt(self, lora: LoraConfig, seed: int, first_layer: int = 0) -> None:
-        """Give the targets of all layers from `first_layer` on a low-rank update."""
-        for number, layer in list(enumerate(self.layers))[first_layer:]:
-            layer.adapt(f"layer_{number}", lora, seed)
 
     def __call__(self, tokens: TokenBatch, mode: Mode, read: tf.Tensor | None = None) -> tf.Tensor:
         """Return the last hidden states, float32: [B, T, D], or [R, D] of the rows `read` [R] of [B*T, D]."""

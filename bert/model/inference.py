@@ -4,10 +4,10 @@ The weights are constants of the graph where that pays. oneDNN, which computes T
 converts a constant kernel into its own layout once, a variable at every call. It also adds the bias and computes GELU
 in float32 while it stores a product.
 
-Several models may have one encoder and low-rank updates of their own (`AdaptedEncoder`). These are not added to the
-kernels, which all models read: x W + (x A) B.
+Several models may have one encoder, each with updates of its own. These are not added to the kernels, which all models
+read, but to the products: x W + update(x).
 
-Shapes as in encoder.py; M = B*T; r is the rank of an update.
+Shapes as in encoder.py; M = B*T.
 """
 
 import contextlib
@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from bert.core.activations import ACTIVATIONS
 from bert.hardware import graphs
-from bert.model import encoder, fused_ops, low_rank
+from bert.model import encoder, fused_ops
 from bert.model.attention import library_softmax, merge, split
 from bert.model.dense import Dense, LayerNorm
 from bert.model.dropout import DropoutRng
@@ -147,39 +146,10 @@ class _Weight(tf.Module):
         return self.variable if self.variable is not None else tf.bitcast(tf.constant(self.bits), self.dtype)
 
 
-class Update(tf.Module):
-    """(x A) B of rows x, in their type, which a low-rank update adds to a product x W."""
-
-    def __init__(self, a: np.ndarray, b: np.ndarray, dtype: tf.DType) -> None:
-        """a: [I, r]. b: [r, O], times the scale of the update."""
-        super().__init__()
-        self.a, self.b = (tf.Variable(tf.cast(x, dtype)) for x in (a, b))
-
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.matmul(tf.matmul(x, self.a), self.b)
-
-
+Update = Callable[[tf.Tensor], tf.Tensor]
+"""what a model adds to a product x W, of the rows x, in their type"""
 Updates = Mapping[str, Update]  # of a layer, by the names of its dense layers: joint, output, inner, gate, outer
 NONE: Updates = MappingProxyType({})
-
-
-class AdaptedEncoder(tf.Module):
-    """An encoder that other models have, too, with low-rank updates of its own."""
-
-    name = InferenceEncoder.name
-
-    def __init__(self, base: InferenceEncoder, updates: Mapping[str, np.ndarray]) -> None:
-        """base: with the weights W. updates: A, B and scales by the names of their variables."""
-        super().__init__()
-        self.base, self.width, self.dtype = base, base.width, base.dtype
-        self.embeddings, self.parameters = base.embeddings, base.parameters
-        self.updates = [
-            layer.updates(low_rank.of_layer(updates, f"layer_{number}/")) for number, layer in enumerate(base.layers)
-        ]
-
-    def function(self, then: Callable[..., Any], **how: Any) -> Callable[..., Any]:
-        """As `bert.engines.engine.Computes` has it."""
-        return self.base.function(then, updates=self.updates, **how)
 
 
 class _Dense(tf.Module):
@@ -237,20 +207,6 @@ class _Layer(tf.Module):
         assert self.attention_norm, "a layer whose norms follow its sub-layers has two"
         x = _add_norm(x, attention, self.attention_norm)
         return _add_norm(x, self._mlp(x, updates), self.mlp_norm)
-
-    def updates(self, factors: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Update]:
-        """Return the updates of this layer. factors: A and scale B, by the names of its dense layers."""
-        made = {name.removeprefix("mlp/"): pair for name, pair in factors.items() if name.startswith("mlp/")}
-        made |= {"output": factors["attention/output"]} if "attention/output" in factors else {}
-        joint = [(n, factors[name]) for n, name in enumerate(JOINT) if name in factors]
-        if joint:
-            a, b = np.concatenate([a for _, (a, _) in joint], axis=1), []  # [D, the sum of their r]
-            for place, (_, of_part) in joint:  # in the columns of its part: [r, 3 D]
-                columns = [np.zeros_like(of_part)] * len(JOINT)
-                columns[place] = of_part * (self.factor if place == 0 else 1.0)
-                b.append(np.concatenate(columns, axis=1))
-            made["joint"] = (a, np.concatenate(b))
-        return {name: Update(*pair, self.dtype) for name, pair in made.items()}
 
     def _context(self, x: tf.Tensor, reach: encoder.Reach, updates: Updates) -> tf.Tensor:
         joint = self.joint(tf.cast(x, self.dtype), updates.get("joint"))

@@ -7,7 +7,7 @@ of the group. A layer has two sums over the group in its forward pass and two in
 
 `copied` is the identity whose gradient is a sum over the group, `summed` is a sum whose gradient is the identity. The
 paper calls them f and g. Both are exact, so that the gradients of what is not divided are equal on all devices, but for
-those matrices of low-rank updates that are not (low_rank.py).
+those matrices of low-rank updates that are not (added.py).
 
 Sums travel in float32: Horovod knows no bfloat16, and float16 may not hold them.
 """

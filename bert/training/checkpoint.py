@@ -24,7 +24,7 @@ from bert import heads
 from bert.core import files, manifest, outputs
 from bert.core.errors import InputError, IntegrityError, ResourceError, UsageError
 from bert.core.manifest import Manifest
-from bert.model import low_rank
+from bert.model import added
 from bert.model.weights import depth, in_encoder, num_layers
 from bert.training import description, selection
 from bert.training.division import DividedVariable, State, bundle
@@ -397,23 +397,24 @@ def _manifest(folder: Path) -> Manifest:
     return stored
 
 
-class Stored:
-    """The variables of a checkpoint as a model has them: low-rank updates are added to their kernels (W + scale A B).
+def _none(name: str) -> bool:
+    return False
 
-    Nothing that reads a model's weights knows of these.
+
+class Stored:
+    """The variables of a checkpoint as a model has them: what is `added` to a weight is in it.
+
+    Nothing that reads a model's weights knows of more.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        merged: bool = True,
-        layers: Sequence[int] = (),
-        ema: bool = False,
+        self, folder: Path, layers: Sequence[int] = (), apart: Callable[[str], bool] = _none, ema: bool = False
     ) -> None:
-        """merged: whether to add the updates; otherwise their variables are there, as training resumes from them.
+        """layers: those that a smaller model takes, as its layers 0, 1, ...; none: all.
 
-        layers: those that a smaller model takes, as its layers 0, 1, ...; none: all. ema: take the moving averages of
-        the weights that have one. Raise InputError if there are none, or for embeddings that were removed.
+        apart: whether a variable of this name that would be added is not, and is here as others are. ema: take the
+        moving averages of the weights that have one. Raise InputError if there are none, or for embeddings that were
+        removed.
         """
         self._reader = tf.train.load_checkpoint(str(folder / BUNDLE))
         stored: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
@@ -426,32 +427,26 @@ class Stored:
         if ema and not self._ema_total:
             raise InputError(f"{folder}: has no moving average of the weights; train with --optimizer.ema 0.999")
         self._names = _renumbered(stored, layers)  # names of variables here -> there
-        self.shapes = {name: stored[theirs] for name, theirs in self._names.items()}
-        self.updated: dict[str, str] = {}  # name of a kernel -> first part of the names of its update
-        if merged:
-            parts = [name.removesuffix(f"/{low_rank.A}") for name in self.shapes if name.endswith(f"/{low_rank.A}")]
-            self.updated = {f"{part}/kernel": part for part in parts if in_encoder(part)}
-            self.shapes = {name: shape for name, shape in self.shapes.items() if not low_rank.is_of_update(name)}
+        gone = {name for name in self._names if added.row_of(name) and not apart(name)}
+        self.shapes = {name: stored[theirs] for name, theirs in self._names.items() if name not in gone}
+        self._terms = added.terms(filter(in_encoder, gone))
 
     def is_as_stored(self, name: str) -> bool:
         """Return whether a variable has the value that is stored under its name."""
-        return name not in self.updated and self._names[name] == name
+        return name not in self._terms and self._names[name] == name
 
-    def updates(self) -> dict[str, np.ndarray]:
-        """Return the variables of the updates, by name."""
-        named = [f"{layer}/{part}" for layer in self.updated.values() for part in low_rank.PARTS]
-        return {name: self.base(name) for name in named}
+    def beside(self) -> dict[str, np.ndarray]:
+        """Return the variables that would be added but are apart, by name."""
+        return {name: self.get(name) for name in self.shapes if in_encoder(name) and added.row_of(name)}
 
     def get(self, name: str) -> np.ndarray:
         """Return the value of a variable."""
-        value = self.base(name)
-        if part := self.updated.get(name):
-            value = value + low_rank.product(*(self.base(f"{part}/{each}") for each in low_rank.PARTS)).numpy()
+        value = self._value(self._names[name])
+        for row, made_of in self._terms.get(name, ()):
+            value = value + added.term(row, [self._value(self._names[each]) for each in made_of])
         return value
 
-    def base(self, name: str) -> np.ndarray:
-        """Return the value of a variable without its update."""
-        theirs = self._names[name]
+    def _value(self, theirs: str) -> np.ndarray:
         average = f"{EMA}/{theirs}"
         if self._ema_total and self._reader.has_tensor(average):
             return (self._reader.get_tensor(average) / self._ema_total).astype(np.float32)
@@ -481,31 +476,36 @@ def _assign_with_new_heads(folder: Path, variables: State, new_heads: tuple[str,
         print(f"note: {folder}: has no {', '.join(absent)}; initialised randomly", file=sys.stderr)
 
 
-def assign(folder: Path, variables: State) -> None:
-    """Assign the variables of a checkpoint that `to_use` returned. Raise as `load_weights` does."""
-    _assign(folder, variables)
+def assign(folder: Path, variables: State, apart: Callable[[str], bool] = _none) -> None:
+    """Assign the variables of a checkpoint that `to_use` returned. Raise as `load_weights` does.
 
-
-def assign_base(folder: Path, variables: State) -> None:
-    """Do as `assign`, without low-rank updates."""
-    _assign(folder, variables, base=True)
+    apart: as `Stored` has it, of variables that remain in the checkpoint.
+    """
+    _assign(folder, variables, apart=apart)
 
 
 def _assign(
-    folder: Path, variables: State, exactly: bool = False, layers: Sequence[int] = (), base: bool = False
+    folder: Path,
+    variables: State,
+    exactly: bool = False,
+    layers: Sequence[int] = (),
+    apart: Callable[[str], bool] = _none,
 ) -> None:
     """Assign the variables. exactly: the checkpoint must have no others; otherwise those of `left_over` may remain.
 
-    base: without low-rank updates.
+    apart: as above. What is added and is a variable of the model, too, keeps its value if the checkpoint lacks it.
     """
-    values = Stored(folder, merged=not exactly, layers=layers)
+    values = Stored(folder, layers, lambda name: exactly or name in variables or apart(name))
     shapes = values.shapes
+    if not exactly:
+        variables = {name: each for name, each in variables.items() if name in shapes or not added.row_of(name)}
     if ours := num_layers(variables):
         check_depth(folder, ours, shapes)
     for name, variable in variables.items():
         if problem := _mismatch(name, variable, shapes):
             raise InputError(f"{folder}: {problem}; the architecture differs from this run's")
-    if extra := sorted(shapes.keys() - variables) if exactly else left_over(variables, shapes):
+    of_model = (name for name in shapes if not apart(name))
+    if extra := sorted(shapes.keys() - variables) if exactly else left_over(variables, of_model):
         listed = ", ".join(extra[:MAX_LISTED]) + (", ..." if len(extra) > MAX_LISTED else "")
         raise InputError(
             f"{folder}: {len(extra)} variables are not this model's ({listed}); give one of the same architecture"
@@ -515,7 +515,7 @@ def _assign(
         if isinstance(variable, DividedVariable):
             variable.assign_later(functools.partial(values.get, name), stored if values.is_as_stored(name) else None)
         else:
-            variable.assign(values.base(name) if base else values.get(name))
+            variable.assign(values.get(name))
 
 
 def left_over(variables: Iterable[str], stored: Iterable[str]) -> list[str]:

@@ -18,8 +18,8 @@ import tensorflow as tf
 
 from bert.core.config import InitConfig, OptimizerConfig
 from bert.hardware import graphs
+from bert.model import added
 from bert.model.fused_ops import sum_of_squares
-from bert.model.low_rank import A, is_learnt, is_of_update
 from bert.model.weights import decays, depth, in_encoder
 from bert.training.buckets import Buckets
 from bert.training.division import State
@@ -90,9 +90,9 @@ def shares(names: Iterable[str], layer_decay: float) -> dict[str, float]:
 
 
 def learning(weights: Mapping[str, tf.Variable], init: InitConfig) -> dict[str, tf.Variable]:
-    """Return the weights that change: if layers or the encoder are frozen, or it has low-rank updates, not all do."""
-    if init.frozen_encoder or any(map(is_of_update, weights)):
-        return {name: weight for name, weight in weights.items() if is_learnt(name) or not in_encoder(name)}
+    """Return the weights that change: if layers or the encoder are frozen, or updates are added, not all do."""
+    if init.frozen_encoder or any(map(added.tunes, weights)):
+        return {name: weight for name, weight in weights.items() if added.is_learnt(name) or not in_encoder(name)}
     frozen = init.frozen_layers
     return {name: weight for name, weight in weights.items() if frozen == 0 or depth(name) > frozen}
 
@@ -101,8 +101,8 @@ def describe(learning: Mapping[str, tf.Variable], weights: Mapping[str, tf.Varia
     """Return how many of a model's parameters learn, and what this saves, in one line."""
     own, every = (sum(weight.shape.num_elements() for weight in each.values()) for each in (learning, weights))
     moments, saved = (8 * count / 1e6 for count in (own, every - own))
-    updates = sum(name.endswith(f"/{A}") for name in weights)
-    of_updates = f", {updates} low-rank updates among them" if updates else ""
+    updates = len(added.terms(name for name in weights if added.tunes(name)))
+    of_updates = f", {updates} {added.LOW_RANK.called} among them" if updates else ""
     return (
         f"parameters: {own:,} of {every:,} learn ({own / every:.2%}){of_updates}; their moments take "
         f"{moments:,.1f} MB, {saved:,.1f} MB less than those of all"

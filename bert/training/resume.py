@@ -12,7 +12,7 @@ from bert.core.aliases import DISENTANGLED, REMOVED
 from bert.core.config import OptimizerConfig, RunConfig, TrainConfig, as_flags, defaults, flatten, may_change
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.manifest import Manifest
-from bert.model.low_rank import is_of_update
+from bert.model import added
 from bert.text import rules, tokenizer_kind, vocabulary
 from bert.text.vocabulary import rules_of
 from bert.training import checkpoint, division, length, preflight, schedule
@@ -142,7 +142,7 @@ def begin(
             weights_loaded = {
                 name: weight
                 for name, weight in weights_loaded.items()
-                if not is_of_update(name) and not name.startswith(f"{checkpoint.DISTILLATION}/")
+                if not added.tunes(name) and not name.startswith(f"{checkpoint.DISTILLATION}/")
             }
             checkpoint.load_weights(
                 start_from, weights_loaded, (*new_heads, *_missing_heads(start_from)), config.init.layers

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from bert.core import rows
 from bert.core.config import ParallelConfig, PrecisionConfig, RunConfig
+from bert.model.added import has_terms
 from bert.model.dropout import DropoutRng
-from bert.model.low_rank import has_terms
 from bert.text.sampler import Batch
 from bert.training.accumulation import Accumulator, Each, Gradients, untold
 from bert.training.buckets import of_weights

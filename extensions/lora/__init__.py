@@ -1,1 +1,1 @@
-"""LoRA: low-rank updates of an encoder whose own weights stay (Hu et al. 2021)."""
+"""LoRA: low-rank updates of the kernels of an encoder, in training, in inference, and as adapters of peft."""

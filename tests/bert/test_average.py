@@ -12,8 +12,8 @@ from bert import average, pretrain
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, IntegrityError, Stopped, UsageError
 from bert.masked_words import MaskedWords
+from bert.model.added import tunes
 from bert.model.encoder import variables
-from bert.model.low_rank import is_of_update
 from bert.pretraining import PretrainingModel
 from bert.runs import Run
 from bert.text.vocabulary import SPECIAL
@@ -86,7 +86,7 @@ def test_low_rank_updates_are_in_the_mean(run: Path, tmp_path: Path) -> None:
     average.main([str(run), "--output", str(tmp_path / "mean"), "--last", "2"])
     found = weights(tmp_path / "mean", 0)
     np.testing.assert_allclose(found[f"{kernel}/kernel"], expected, atol=1e-6)
-    assert not any(is_of_update(name) for name in found)  # readers would add them again
+    assert not any(tunes(name) for name in found)  # readers would add them again
 
 
 def test_the_moving_average_of_a_run_is_a_model(run: Path, tmp_path: Path) -> None:

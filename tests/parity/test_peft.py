@@ -10,14 +10,15 @@ from safetensors.numpy import load_file
 from bert.convert.__main__ import convert
 from bert.core.config import InitConfig, LoraConfig, ModelConfig, OptimizerConfig
 from bert.labels import Head
+from bert.model.added import tunes
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, variables
 from bert.model.heads import TaskModel
-from bert.model.low_rank import is_of_update
 from bert.runs import Run
 from bert.training import checkpoint
 from bert.training.guard import UpdateGuard
 from bert.training.optimizer import Optimizer, learning
+from extensions.lora.model import adapt, adapt_layer
 from tests.parity.test_transformers import Arrays, inputs, oracle, vocabulary
 
 pytestmark = pytest.mark.parity
@@ -78,10 +79,10 @@ def test_logits_gradients_and_a_step_are_those_of_peft(made: Path) -> None:
     np.testing.assert_allclose(model(batch(), mode), expected["logits"], atol=1e-5)
 
     model = TaskModel(run.config, 3, run.head)
-    model.encoder.adapt(LoraConfig(rank=3, alpha=12, targets=("query", "value", "inner")), seed=1)
-    model.encoder.layers[1].adapt("layer_1", LoraConfig(rank=3, alpha=12, targets=("outer",)), seed=1)
+    adapt(model.encoder, LoraConfig(rank=3, alpha=12, targets=("query", "value", "inner")), seed=1)
+    adapt_layer(model.encoder.layers[1], "layer_1", LoraConfig(rank=3, alpha=12, targets=("outer",)), seed=1)
     every = variables(model)
-    stored = checkpoint.Stored(checkpoint.steps(made / "tuned")[0], merged=False)
+    stored = checkpoint.Stored(checkpoint.steps(made / "tuned")[0], apart=tunes)
     assert stored.shapes.keys() == every.keys()
     for name, variable in every.items():
         variable.assign(stored.get(name))
@@ -157,5 +158,5 @@ def test_an_adapter_goes_out_as_it_came_and_peft_loads_it(made: Path) -> None:
     np.savez(made / "rows.npz", allow_pickle=False, **given())
     oracle(("with_adapter", made / "base", made / "back", 3, made / "rows.npz", made / "logits.npy"))
     np.testing.assert_array_equal(np.load(made / "logits.npy"), np.load(made / "found.npz")["logits"])
-    assert any(map(is_of_update, checkpoint.Stored(checkpoint.steps(made / "tuned")[0], merged=False).shapes))
+    assert any(map(tunes, checkpoint.Stored(checkpoint.steps(made / "tuned")[0], apart=tunes).shapes))
     assert Run.open(made / "tuned").head == Head(kind="classifier", labels=("LABEL_0", "LABEL_1", "LABEL_2"))

@@ -30,7 +30,7 @@ from safetensors.numpy import save
 from tokenizers import BertWordPieceTokenizer
 
 from bert import report
-from bert.convert import architecture, huggingface, peft, run
+from bert.convert import architecture, huggingface, run
 from bert.core import files, journal
 from bert.core.config import ModelConfig, flatten
 from bert.runs import Run
@@ -39,6 +39,7 @@ from bert.training import metrics
 from data.fetch import archives, catalog, download_dir, wikimedia
 from data.fetch.transfer import Client
 from data.wiki import dump
+from extensions.lora import peft
 from extensions.pubmed.pubmed import Settings, SurveyTask, _document, survey
 from extensions.pubmed.reader import Reader as CitationReader
 from squad import examples, metric, model, threshold

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.core.config import LoraConfig, ModelConfig, ObjectiveConfig
+from bert.model.added import has_terms, is_learnt
 from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.encoder import Mode, variables
 from bert.model.losses import divided_classification
-from bert.model.low_rank import has_terms, is_learnt
 from bert.model.parts import WHOLE, Parts, share
 from bert.model.weights import axis_of
 from bert.pretraining import Pretraining
@@ -22,6 +22,7 @@ from bert.text.sampler import Batch
 from bert.training.task import Task
 from extensions.gpt import chunked_loss
 from extensions.gpt.task import CausalLM
+from extensions.lora.model import adapt
 from extensions.replaced_tokens.model import BLOCK, divided_draw, draw
 from extensions.replaced_tokens.task import ReplacedTokens
 from tests.bert.model.test_encoder import MODERN, NEO
@@ -195,7 +196,7 @@ def test_low_rank_updates_are_those_of_the_whole_model(targets: Any, divisible: 
 
     def learn(parts: Parts) -> tuple[float, dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         task = Pretraining(config, SEED, parts=parts)
-        task.module.encoder.adapt(LoraConfig(rank=3, alpha=24, targets=targets), SEED)
+        adapt(task.module.encoder, LoraConfig(rank=3, alpha=24, targets=targets), SEED)
         weights = {name: weight for name, weight in variables(task.module).items() if is_learnt(name)}
         if parts is WHOLE:
             values.update({name: random.normal(size=b.shape) for name, b in weights.items() if name.endswith("lora_b")})

@@ -18,10 +18,12 @@ from bert.core.config import ModelConfig
 from bert.engines import engine as engines
 from bert.engines.engine import Computes
 from bert.hardware.choices import Compute
+from bert.model.added import tunes
 from bert.model.encoder import Encoder, variables
-from bert.model.inference import AdaptedEncoder, InferenceEncoder
+from bert.model.inference import InferenceEncoder
 from bert.model.weights import in_encoder
-from bert.training.checkpoint import Stored, assign_base
+from bert.training.checkpoint import Stored, assign
+from extensions.lora.inference import AdaptedEncoder
 
 # Fields of the architecture that change nothing in an encoder with trained weights.
 OF_TRAINING = {"hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range", "position_initializer"}
@@ -44,14 +46,15 @@ def base_of(config: ModelConfig, folder: Path) -> Base:
 @functools.lru_cache(maxsize=1024)
 def _base_of(config: ModelConfig, folder: Path, content: str) -> Base:
     """content: hash of the checkpoint, so that another one in the same folder is read."""
-    stored, architecture = Stored(folder), dataclasses.asdict(config)
+    stored, architecture = Stored(folder, apart=tunes), dataclasses.asdict(config)
+    updates = stored.beside()
     digest = hashlib.sha256()
     digest.update(repr([architecture[name] for name in sorted(architecture.keys() - OF_TRAINING - OF_HEADS)]).encode())
-    for name in sorted(filter(in_encoder, stored.shapes)):
-        value = np.ascontiguousarray(stored.base(name))
+    for name in sorted(filter(in_encoder, stored.shapes.keys() - updates)):
+        value = np.ascontiguousarray(stored.get(name))
         digest.update(f"{name} {value.dtype} {value.shape}".encode())
         digest.update(value.data)
-    return Base(digest.hexdigest(), bool(stored.updated))
+    return Base(digest.hexdigest(), bool(updates))
 
 
 class Bases:
@@ -71,10 +74,10 @@ class Bases:
         base = self._encoders.get(key)
         if base is None:
             encoder = Encoder(config, seed=0)
-            assign_base(folder, variables(encoder))
+            assign(folder, variables(encoder), apart=tunes)
             base = engines.make(encoder, compute, engine, shared=True)
             self._encoders[key] = base
-        updates = Stored(folder).updates()
+        updates = Stored(folder, apart=tunes).beside()
         if not updates:
             return base
         assert isinstance(base, InferenceEncoder), "no other engine computes updates"

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from bert import labels
-from bert.bases import base_of, shared_part
 from bert.convert.__main__ import convert
 from bert.core import manifest
 from bert.core.config import LoraConfig, ModelConfig
@@ -20,8 +19,11 @@ from bert.hardware.choices import Engine
 from bert.labels import Head
 from bert.model.encoder import Encoder, variables
 from bert.model.heads import TaskModel
-from bert.model.inference import AdaptedEncoder, InferenceEncoder
+from bert.model.inference import InferenceEncoder
 from bert.training import checkpoint
+from extensions.lora.bases import base_of, shared_part
+from extensions.lora.inference import AdaptedEncoder
+from extensions.lora.model import adapt
 from serve.items import Masked, Passage, Question, Sentence, Text
 from serve.models import Models
 from squad.model import AnswerSpans
@@ -63,7 +65,7 @@ def saved(folder: Path, name: str, seed: int = SEED, lora: LoraConfig | None = N
         model = TaskModel(CONFIG, seed, of_task)
     if lora:
         encoder = model if isinstance(model, Encoder) else model.encoder
-        encoder.adapt(lora, seed, first_layer=1 if name == "tag" else 0)
+        adapt(encoder, lora, seed, first_layer=1 if name == "tag" else 0)
     random = np.random.default_rng(len(name))
     weights = dict(variables(model))
     for variable in (weights[one] for one in weights if one.endswith("lora_b")):

@@ -23,13 +23,13 @@ from bert.convert import architecture, foreign, joined, names, run, sentence
 from bert.convert.families import Family
 from bert.convert.huggingface import DTYPES
 from bert.convert.names import Shape
-from bert.convert.run import Model
+from bert.convert.run import Format, Model
 from bert.core import files
 from bert.core.errors import InputError, UsageError
 from bert.heads import ANSWER_SPAN, CLASSIFIER, KINDS, MULTILABEL, TAGS
 from bert.labels import SIGMOID, Head
-from bert.model.low_rank import SCALE, A, B
 from bert.model.weights import WORDS
+from extensions.lora.model import SCALE, A, B
 
 CONFIG, WEIGHTS, PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
 SETTINGS = "tokenizer_config.json"
@@ -369,3 +369,6 @@ def write_model(model: Model, folder: Path) -> None:
     with files.atomic_write(folder / WEIGHTS, "wb") as stream:
         stream.write(save(joined.joined(every, model.config.num_attention_heads), metadata={"format": "pt"}))
     files.write_json(folder / CONFIG, settings)
+
+
+FORMAT = Format(input_files, read_model, write_model)

@@ -11,17 +11,19 @@ kernel that is divided by columns, A has the rows of one that is divided by rows
 device. Its gradient there is a term, of this device's columns or rows, and the step adds the terms up.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from bert.core.config import LoraConfig
+from bert.model.encoder import Encoder, Layer
 from bert.model.initializers import Initializer
 from bert.model.parts import WHOLE, Parts
-from bert.model.weights import UPDATE, axis_of
+from bert.model.weights import UPDATE
 
 # Last parts of the names of variables; the first parts are the layer's.
-PARTS = A, B, SCALE = (*UPDATE, "lora_scale")
+A, B, SCALE = (*UPDATE, "lora_scale")
 
 
 class LowRankUpdate(tf.Module):
@@ -48,28 +50,25 @@ def product(a: tf.Tensor, b: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
     return scale * tf.matmul(a, b)
 
 
-def of_layer(updates: Mapping[str, np.ndarray], layer: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return A and scale * B of each dense layer whose name begins with `layer`, by the rest of its name.
-
-    updates: their variables by name.
-    """
-    names = [name.removesuffix(f"/{A}") for name in updates if name.startswith(layer) and name.endswith(f"/{A}")]
-    return {
-        name.removeprefix(layer): (updates[f"{name}/{A}"], updates[f"{name}/{SCALE}"] * updates[f"{name}/{B}"])
-        for name in names
-    }
+def term(a: np.ndarray, b: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return what a checkpoint's variables add to their kernel [I, O]: `bert.model.added` names it."""
+    value: np.ndarray = product(a, b, scale).numpy()
+    return value
 
 
-def is_of_update(name: str) -> bool:
-    """Return whether a variable belongs to a low-rank update."""
-    return name.rsplit("/", 1)[-1] in PARTS
+def adapt(encoder: Encoder, lora: LoraConfig, seed: int, first_layer: int = 0) -> None:
+    """Give the targets of all layers from `first_layer` on a low-rank update."""
+    for number, layer in list(enumerate(encoder.layers))[first_layer:]:
+        adapt_layer(layer, f"layer_{number}", lora, seed)
 
 
-def is_learnt(name: str) -> bool:
-    """Return whether a variable is a matrix of a low-rank update."""
-    return name.rsplit("/", 1)[-1] in (A, B)
-
-
-def has_terms(name: str) -> bool:
-    """Return whether the parts of a model have the same variable of this name, and each a term of its gradient."""
-    return is_learnt(name) and axis_of(name) is None
+def adapt_layer(layer: Layer, name: str, lora: LoraConfig, seed: int) -> None:
+    """Give the targets a low-rank update. name: of the layer."""
+    of_attention, mlp, parts = ("query", "key", "value", "output"), layer.mlp, layer.parts
+    dense = {target: (f"attention/{target}", getattr(layer.attention, target)) for target in of_attention}
+    dense |= {"inner": ("mlp/inner", mlp.inner), "gate": ("mlp/gate", mlp.gate), "outer": ("mlp/outer", mlp.output)}
+    for target in lora.targets:
+        at, part = dense[target]
+        if part is not None:
+            kernel = parts.whole_shapes.get(f"{name}/{at}/kernel", part.weight.shape)
+            part.update = LowRankUpdate(seed, f"{name}/{at}", kernel, lora.rank, lora.alpha, parts)

@@ -20,6 +20,7 @@ from bert.model.heads import TaskModel
 from bert.pretraining import PretrainingModel
 from bert.runs import Run
 from bert.training import checkpoint
+from extensions.lora.model import adapt
 from tests.bert.convert.folders import SMALL, Values, a_run, same_bits, weights
 
 TAGS = Head(kind="tags", labels=("O", "B-A", "I-A"))
@@ -36,7 +37,7 @@ def test_an_adapter_comes_back_with_its_bits_and_a_variant_of_lora_is_refused(tm
     model = TaskModel(SMALL, 0, TAGS)
     base, run = tmp_path / "base", tmp_path / "run"
     described(base, a_run(base, SMALL, model))
-    model.encoder.adapt(LoraConfig(rank=3, alpha=12, targets=("query", "outer")), seed=1, first_layer=1)
+    adapt(model.encoder, LoraConfig(rank=3, alpha=12, targets=("query", "outer")), seed=1, first_layer=1)
     values = described(run, a_run(run, SMALL, model))
     with pytest.raises(InputError, match="several ranks or factors"):  # all are random
         convert("export", "peft", run, tmp_path / "none")

@@ -1,0 +1,84 @@
+"""Variables beside a weight that are added to it, in a form that their row states.
+
+Training changes them, and the weight keeps its value or changes, too. Who reads a model's weights of a checkpoint gets
+the sums (`bert.training.checkpoint.Stored`); the training that goes on gets the variables. So no reader knows what they
+are for. A row that has a function names it as a string, and it is imported where there are such variables.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert.core import rows
+from bert.model.weights import axis_of
+
+
+class Added(NamedTuple):
+    """What is added to the weights of some names, and of which variables it is made."""
+
+    name: re.Pattern[str]
+    """of each of the variables; its group is what the weight's name has, too"""
+    weight: str
+    """name of the weight, with that group"""
+    made_of: tuple[str, ...]
+    """names of the variables, in the order of the arguments of `term`"""
+    term: str = ""
+    """"package.module:name" of the function that makes of the variables what is added; none: the only variable is it"""
+    learnt: re.Pattern[str] | None = None
+    """names of those variables which alone learn in an encoder that has some; None: they learn as all weights do"""
+    called: str = ""
+    """in messages"""
+
+
+Term = Callable[..., np.ndarray]  # of the values of the variables
+LOW_RANK = Added(
+    name=re.compile(r"(.+)/lora_(?:a|b|scale)"),
+    weight=r"\1/kernel",
+    made_of=(r"\1/lora_a", r"\1/lora_b", r"\1/lora_scale"),
+    term="extensions.lora.model:term",
+    learnt=re.compile(r".+/lora_[ab]"),
+    called="low-rank updates",
+)
+ADDED = (LOW_RANK,)
+
+
+def row_of(name: str) -> Added | None:
+    """Return the row whose variables include one of this name."""
+    return next((row for row in ADDED if row.name.fullmatch(name)), None)
+
+
+def terms(names: Iterable[str]) -> dict[str, list[tuple[Added, tuple[str, ...]]]]:
+    """Return what these variables add to weights: the row and the names of its variables, by the weights' names."""
+    found: dict[str, dict[Added, tuple[str, ...]]] = {}
+    for name in names:
+        if (row := row_of(name)) and (match := row.name.fullmatch(name)):
+            found.setdefault(match.expand(row.weight), {})[row] = tuple(map(match.expand, row.made_of))
+    return {weight: list(of_weight.items()) for weight, of_weight in found.items()}
+
+
+def term(row: Added, values: Sequence[np.ndarray]) -> np.ndarray:
+    """Return what variables of these values add to their weight."""
+    if not row.term:
+        (value,) = values
+        return value
+    of_values: Term = rows.load(row.term)
+    return of_values(*values)
+
+
+def tunes(name: str) -> bool:
+    """Return whether a variable is of those beside which the weights of the encoder do not learn."""
+    row = row_of(name)
+    return row is not None and row.learnt is not None
+
+
+def is_learnt(name: str) -> bool:
+    """Return whether a variable is of those that learn in place of the encoder's weights."""
+    row = row_of(name)
+    return row is not None and row.learnt is not None and row.learnt.fullmatch(name) is not None
+
+
+def has_terms(name: str) -> bool:
+    """Return whether the parts of a model have the same variable of this name, and each a term of its gradient."""
+    return is_learnt(name) and axis_of(name) is None
