@@ -56,8 +56,7 @@ class ReplacedTokensModel(tf.Module):
         prefix = f"{heads.GENERATOR}/"
         self.encoder = Encoder(config, seed, parts)
         if disentangled:
-            zeros = Initializer(seed, config.initializer_range, parts).constant
-            self.encoder.embeddings.difference = zeros(DIFFERENCE, 0.0, config.vocab_size, config.embedding_width)
+            self.encoder.embeddings.difference = Initializer(config, seed, parts).variable(DIFFERENCE)
         self.replaced_token = ReplacedToken(config, seed)
         self.generator = Encoder(generator, seed, parts, shared=self.encoder.embeddings, prefix=prefix)
         self.masked_lm = MaskedLM(generator, seed, parts, prefix=prefix)
