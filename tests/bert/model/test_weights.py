@@ -6,9 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bert import heads
 from bert.core.config import LoraConfig, ModelConfig, ObjectiveConfig
+from bert.labels import Head
 from bert.model import weights
 from bert.model.encoder import variables
+from bert.model.heads import TaskHead
 from bert.model.low_rank import SCALE, has_terms
 from bert.model.parts import Parts
 from bert.pretraining import PretrainingModel
@@ -78,6 +81,17 @@ def test_a_model_makes_every_weight_of_the_table(changes: dict[str, Any]) -> Non
     made = {name: tuple(weight.shape) for name, weight in variables(PretrainingModel(config, seed=1)).items()}
     assert made == {weight.name: weight.shape for weight in weights.pretrained(config)}
     assert sum(map(np.prod, made.values())) == weights.count(weights.pretrained(config))
+
+
+@pytest.mark.parametrize("kind", heads.KINDS)
+def test_heads_of_tasks_make_every_weight_of_the_table(kind: str) -> None:
+    made = variables(TaskHead(SMALL, 1, Head(kind=kind, labels=("a", "b", "c"))))
+    table = [
+        *weights.head(kind, SMALL, outputs=3),
+        *(weights.head("pooler", SMALL) if heads.KINDS[kind].pooled else ()),
+    ]
+    assert {name: tuple(weight.shape) for name, weight in made.items()} == {w.name: w.shape for w in table}
+    assert made[f"{kind}/kernel"].shape == [24, heads.KINDS[kind].outputs or 3]
 
 
 def test_both_models_of_replaced_tokens_make_every_weight_of_the_table() -> None:
