@@ -27,13 +27,14 @@ from bert.convert import names
 from bert.core import cli, ending, files, outputs, stores
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
-from bert.heads import GENERATOR, MASKED_LM
+from bert.heads import GENERATOR
+from bert.model.weights import HEADS, WORDS
 from bert.text.vocabulary import MAX_CHARACTERS, load_vocab, rules_of
 from bert.text.wordpiece import WordPiece
 
 UNUSED = re.compile(r"\[unused[0-9]+\]")
-EMBEDDING = "embeddings/word"  # the weights with an entry for each token: [V, D], and those of scores [V] and [V, D]
-SCORES = tuple(f"{head}/{part}" for head in (MASKED_LM, f"{GENERATOR}/{MASKED_LM}") for part in ("bias", "words"))
+# Beside the embeddings: the weights with an entry for each token, [V] and [V, D].
+SCORES = tuple(f"{of}{part.name}" for of in ("", f"{GENERATOR}/") for part in HEADS if part.axes.startswith("V"))
 KNOWN, REPEATED, DIVIDED, LONG = (
     "already in the vocabulary",
     "repeated",
@@ -160,7 +161,7 @@ def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
     extended = extend(vocabulary, choice.words, options.unused)
     pieces = [splitter.pieces(word) for word in choice.words]
     values, ignored = _weights(folder, config.vocab_size)
-    for name in {EMBEDDING, *SCORES} & values.keys():
+    for name in {WORDS, *SCORES} & values.keys():
         values[name] = with_means(values[name], extended, pieces)
     heads = {name.split("/")[0] for name in values}
     match = names.Match([], [], [head for head in names.HEAD_NAMES if head not in heads], ignored)
@@ -168,7 +169,7 @@ def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
     adapted = {"words": options.words.name, "renamed": extended.renamed, "appended": appended}
     before = labels.settings(options.run)
     model = run.Model(
-        config=dataclasses.replace(config, vocab_size=len(values[EMBEDDING])),
+        config=dataclasses.replace(config, vocab_size=len(values[WORDS])),
         vocab=extended.tokens,
         rules=rules,
         match=match,
@@ -193,11 +194,11 @@ def _weights(folder: Path, rows: int) -> tuple[dict[str, np.ndarray], list[str]]
 
     stored = checkpoint.Stored(folder)
     shapes = stored.shapes
-    for name in (EMBEDDING, *SCORES):
+    for name in (WORDS, *SCORES):
         if shapes.get(name, [rows])[0] != rows:
             raise InputError(f"{folder}: {name} has shape {shapes[name]}, but vocab_size is {rows}")
-    if EMBEDDING not in shapes:
-        raise InputError(f"{folder}: no variable {EMBEDDING}; give the run directory of a model")
+    if WORDS not in shapes:
+        raise InputError(f"{folder}: no variable {WORDS}; give the run directory of a model")
     ignored = sorted(name for name in shapes if name.split("/")[0] in checkpoint.STATE)
     return {name: stored.get(name) for name in sorted(shapes.keys() - set(ignored))}, ignored
 

@@ -1,10 +1,8 @@
-"""The table of weights: names in our checkpoints, in Google's and in Hugging Face's for BERT, and shapes.
+"""The names of weights in our checkpoints, in Google's and in Hugging Face's for BERT.
 
-Those of other families in Hugging Face's format follow from BERT's (families.py).
-
-Shapes: D width, E width of the embeddings, F feed-forward, V vocabulary, P positions, S segments, C classes. Our
-kernels are [inputs, outputs], as in y = x W. Hugging Face stores every kernel as [outputs, inputs]; Google only those
-named `output_weights`.
+Those of other families in Hugging Face's format follow from BERT's (families.py). bert/model/weights.py has the shapes.
+Our kernels are [inputs, outputs], as in y = x W. Hugging Face stores every kernel as [outputs, inputs]; Google only
+those named `output_weights`.
 Sources: google-research/bert (modeling.py, run_pretraining.py, run_squad.py, run_classifier.py) and transformers
 (modeling_bert.py, modeling_megatron_bert.py; modeling_gpt2.py for causal models, whose kernels are [inputs, outputs]).
 """
@@ -20,87 +18,72 @@ from bert.convert.families import Family
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.heads import KINDS, REPLACED_TOKEN
+from bert.model.weights import PARTS, of_part
 
 Form = Literal["ours", "google"] | Family  # a family: its names in Hugging Face's format
 Shape = tuple[int, ...]
 MAX_LISTED = 4  # names in a message
 AUTO: Final = "auto"  # which head of transformers `classifier` is, says `architectures`
 
-# our name, Google's, Hugging Face's, kind (a key of TENSORS), axes of the first tensor
+Names = tuple[str, str, str]  # ours of a row of bert/model/weights.py, Google's, Hugging Face's; empty: it has none
+
 EMBEDDINGS = (
-    ("embeddings/word", "bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings", "table", "VE"),
-    (
-        "embeddings/position",
-        "bert/embeddings/position_embeddings",
-        "bert.embeddings.position_embeddings",
-        "table",
-        "PE",
-    ),
-    (
-        "embeddings/segment",
-        "bert/embeddings/token_type_embeddings",
-        "bert.embeddings.token_type_embeddings",
-        "table",
-        "SE",
-    ),
-    ("embeddings/layer_norm", "bert/embeddings/LayerNorm", "bert.embeddings.LayerNorm", "norm", "E"),
-    ("embeddings/projection", "", "bert.embeddings_project", "dense", "ED"),  # if E is not D, in ELECTRA
+    ("embeddings/word", "bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings"),
+    ("embeddings/position", "bert/embeddings/position_embeddings", "bert.embeddings.position_embeddings"),
+    ("embeddings/segment", "bert/embeddings/token_type_embeddings", "bert.embeddings.token_type_embeddings"),
+    ("final/layer_norm", "", "bert.encoder.ln"),
+    ("embeddings/layer_norm", "bert/embeddings/LayerNorm", "bert.embeddings.LayerNorm"),
+    ("embeddings/projection", "", "bert.embeddings_project"),  # of ELECTRA
 )
 LAYER = (  # below "layer_0/", "bert/encoder/layer_0/" and "bert.encoder.layer.0."
-    ("attention/query", "attention/self/query", "attention.self.query", "dense", "DD"),
-    ("attention/key", "attention/self/key", "attention.self.key", "dense", "DD"),
-    ("attention/value", "attention/self/value", "attention.self.value", "dense", "DD"),
-    ("attention/output", "attention/output/dense", "attention.output.dense", "dense", "DD"),
-    ("attention/layer_norm", "attention/output/LayerNorm", "attention.output.LayerNorm", "norm", "D"),
-    ("mlp/inner", "intermediate/dense", "intermediate.dense", "dense", "DF"),
-    ("mlp/gate", "", "intermediate.gate", "dense", "DF"),  # if feed-forward layers are gated; BERT has no name for it
-    ("mlp/outer", "output/dense", "output.dense", "dense", "FD"),
-    ("mlp/layer_norm", "output/LayerNorm", "output.LayerNorm", "norm", "D"),
+    ("attention/query", "attention/self/query", "attention.self.query"),
+    ("attention/key", "attention/self/key", "attention.self.key"),
+    ("attention/value", "attention/self/value", "attention.self.value"),
+    ("attention/output", "attention/output/dense", "attention.output.dense"),
+    ("attention/layer_norm", "attention/output/LayerNorm", "attention.output.LayerNorm"),
+    ("mlp/inner", "intermediate/dense", "intermediate.dense"),
+    ("mlp/gate", "", "intermediate.gate"),  # BERT has no name for it
+    ("mlp/outer", "output/dense", "output.dense"),
+    ("mlp/layer_norm", "output/LayerNorm", "output.LayerNorm"),
 )
-PRE_EMBEDDINGS = (  # of models whose norms precede the sub-layers, MegatronBert there; Google's format has none
-    *((ours, "", theirs, kind, axes) for ours, _, theirs, kind, axes in EMBEDDINGS[:3]),
-    ("final/layer_norm", "", "bert.encoder.ln", "norm", "D"),
-    ("embeddings/layer_norm", "", "bert.embeddings.LayerNorm", "norm", "E"),  # of `embedding_norm`; not in MegatronBert
-)
-PRE_NORMS = {"attention/layer_norm": "attention.ln", "mlp/layer_norm": "ln"}
-PRE_LAYER = tuple((ours, "", PRE_NORMS.get(ours, theirs), kind, axes) for ours, _, theirs, kind, axes in LAYER)
-CAUSAL_EMBEDDINGS = (  # as above; Google's format has none
-    ("embeddings/word", "", "transformer.wte", "table", "VD"),
-    ("embeddings/position", "", "transformer.wpe", "table", "PD"),
-    ("final/layer_norm", "", "transformer.ln_f", "norm", "D"),
+PRE_NORMS = {"attention/layer_norm": "attention.ln", "mlp/layer_norm": "ln"}  # before the sub-layers, in MegatronBert
+CAUSAL_EMBEDDINGS = (
+    ("embeddings/word", "", "transformer.wte"),
+    ("embeddings/position", "", "transformer.wpe"),
+    ("final/layer_norm", "", "transformer.ln_f"),
 )
 CAUSAL_LAYER = (  # below "layer_0/" and "transformer.h.0."
-    ("attention/layer_norm", "", "ln_1", "norm", "D"),
-    ("attention/query", "", "attn.c_attn.query", "dense", "DD"),
-    ("attention/key", "", "attn.c_attn.key", "dense", "DD"),
-    ("attention/value", "", "attn.c_attn.value", "dense", "DD"),
-    ("attention/output", "", "attn.c_proj", "dense", "DD"),
-    ("mlp/layer_norm", "", "ln_2", "norm", "D"),
-    ("mlp/inner", "", "mlp.c_fc", "dense", "DF"),
-    ("mlp/outer", "", "mlp.c_proj", "dense", "FD"),
+    ("attention/layer_norm", "", "ln_1"),
+    ("attention/query", "", "attn.c_attn.query"),
+    ("attention/key", "", "attn.c_attn.key"),
+    ("attention/value", "", "attn.c_attn.value"),
+    ("attention/output", "", "attn.c_proj"),
+    ("mlp/layer_norm", "", "ln_2"),
+    ("mlp/inner", "", "mlp.c_fc"),
+    ("mlp/outer", "", "mlp.c_proj"),
 )
 HEADS = (
-    ("pooler", "bert/pooler/dense", "bert.pooler.dense", "dense", "DD"),
-    ("pooler/layer_norm", "", "bert.pooler.norm", "norm", "D"),  # of `head_transform`; BERT has no name for it
-    ("masked_lm/transform", "cls/predictions/transform/dense", "cls.predictions.transform.dense", "dense", "DE"),
-    ("masked_lm/layer_norm", "cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm", "norm", "E"),
-    ("masked_lm/words", "", "cls.predictions.words", "table", "VD"),  # if `masked_lm_head` is linear; BERT has no name
-    ("masked_lm/bias", "cls/predictions/output_bias", "cls.predictions.bias", "vector", "V"),
-    ("next_sentence", "cls/seq_relationship/output", "cls.seq_relationship", "output", "D2"),
-    (f"{REPLACED_TOKEN}/transform", "", "discriminator_predictions.dense", "dense", "DD"),  # of ELECTRA
-    (f"{REPLACED_TOKEN}/output", "", "discriminator_predictions.dense_prediction", "dense", "D1"),
-    *((kind.name, kind.google, kind.huggingface, "output", f"D{kind.outputs or 'C'}") for kind in KINDS.values()),
+    ("pooler", "bert/pooler/dense", "bert.pooler.dense"),
+    ("pooler/layer_norm", "", "bert.pooler.norm"),  # BERT has no name for it
+    ("masked_lm/transform", "cls/predictions/transform/dense", "cls.predictions.transform.dense"),
+    ("masked_lm/layer_norm", "cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm"),
+    ("masked_lm/words", "", "cls.predictions.words"),  # BERT has no name for it
+    ("masked_lm/bias", "cls/predictions/output_bias", "cls.predictions.bias"),
+    ("next_sentence", "cls/seq_relationship/output", "cls.seq_relationship"),
+    (f"{REPLACED_TOKEN}/transform", "", "discriminator_predictions.dense"),  # of ELECTRA
+    (f"{REPLACED_TOKEN}/output", "", "discriminator_predictions.dense_prediction"),
+    *((kind.name, kind.google, kind.huggingface) for kind in KINDS.values()),
 )
-NEW_HEADS = ("pooler", "next_sentence", REPLACED_TOKEN, *KINDS)  # which have biases whatever the encoder has
+OUTPUTS = ("next_sentence", *KINDS)  # heads whose suffixes are others in Google's format
 HEAD_NAMES = list(dict.fromkeys(row[0].split("/")[0] for row in HEADS))
 NOT_GOOGLE = [row[0] for row in HEADS if not row[1]]  # heads that Google's format has no name for
 SAME_NAME = [row[0] for row in HEADS if row[2] == "classifier"]  # heads that Hugging Face's format calls the same
-TENSORS = {  # kind -> for each of its tensors the suffixes in the order of the columns; other families have BERT's
-    "table": (("", "", ".weight"),),
-    "vector": (("", "", ""),),
-    "norm": (("/gamma", "/gamma", ".weight"), ("/beta", "/beta", ".bias")),
-    "dense": (("/kernel", "/kernel", ".weight"), ("/bias", "/bias", ".bias")),
-    "output": (("/kernel", "_weights", ".weight"), ("/bias", "_bias", ".bias")),
+SUFFIXES = {  # of each variable of a part, in Google's format and in those of Hugging Face
+    "table": (("", ".weight"),),
+    "vector": (("", ""),),
+    "norm": (("/gamma", ".weight"), ("/beta", ".bias")),
+    "dense": (("/kernel", ".weight"), ("/bias", ".bias")),
+    "output": (("_weights", ".weight"), ("_bias", ".bias")),
 }
 
 
@@ -148,54 +131,33 @@ class Weight(NamedTuple):
         return form.unused_positions if isinstance(form, Family) and self.ours == "embeddings/position" else 0
 
 
-def _weights(row: tuple[str, str, str, str, str], config: ModelConfig, classes: int = 0) -> Iterator[Weight]:
-    *names, kind, axes = row
-    sizes = {
-        "D": config.hidden_size,
-        "E": config.embedding_width,
-        "F": config.intermediate_size,
-        "V": config.vocab_size,
-        "1": 1,
-        "2": 2,
-        "C": classes,
-        "P": config.max_position_embeddings,
-        "S": config.type_vocab_size,
-    }
-    first = tuple(sizes[axis] for axis in axes)
-    part = names[0].split("/")[0]
-    biased = config.biases or (part in NEW_HEADS and not (part == "pooler" and config.head_transform))
-    for suffixes, shape in zip(TENSORS[kind][: 1 + biased], (first, first[-1:]), strict=False):
-        ours, google, huggingface = (name + suffix for name, suffix in zip(names, suffixes, strict=True))
-        yield Weight(ours, google, huggingface, names[0], suffixes[-1], shape)
+def _suffixes(ours: str) -> tuple[tuple[str, str], ...]:
+    return SUFFIXES["output" if ours in OUTPUTS else PARTS[ours].kind]
+
+
+def _weights(row: Names, config: ModelConfig, layer: int | None = None, classes: int = 0) -> Iterator[Weight]:
+    ours, google, huggingface = row
+    here = "" if layer is None else f"layer_{layer}/"
+    if layer is not None:
+        google = f"bert/encoder/layer_{layer}/{google}"
+        huggingface = f"{'transformer.h' if config.causal else 'bert.encoder.layer'}.{layer}.{huggingface}"
+    made = of_part(PARTS[ours], config, here, layer or 0, classes)
+    for weight, (of_google, last) in zip(made, _suffixes(ours), strict=False):
+        yield Weight(weight.name, google + of_google, huggingface + last, here + ours, last, weight.shape)
 
 
 def encoder(config: ModelConfig) -> Iterator[Weight]:
     """Yield the encoder's weights. (A generator, since a damaged file may claim any number of layers.)"""
-    embeddings, layer = (EMBEDDINGS, LAYER) if config.norm_placement == "post" else (PRE_EMBEDDINGS, PRE_LAYER)
-    theirs = "bert.encoder.layer"
-    if config.causal:
-        embeddings, layer, theirs = CAUSAL_EMBEDDINGS, CAUSAL_LAYER, "transformer.h"
-    absent = {"embeddings/projection"} if config.embedding_width == config.hidden_size else set()
-    absent |= set() if config.type_vocab_size else {"embeddings/segment"}
-    absent |= set() if config.positions == "learned" else {"embeddings/position"}
-    absent |= set() if config.gated else {"mlp/gate"}
-    if config.norm_placement == "pre":
-        absent |= {"layer_0/attention/layer_norm"} if config.embedding_norm else {"embeddings/layer_norm"}
+    embeddings: tuple[Names, ...] = CAUSAL_EMBEDDINGS if config.causal else EMBEDDINGS
+    layers: tuple[Names, ...] = CAUSAL_LAYER if config.causal else LAYER
+    if config.norm_placement == "pre" and not config.causal:  # Google's format has none of these
+        embeddings = tuple((ours, "", theirs) for ours, _, theirs in embeddings)
+        layers = tuple((ours, "", PRE_NORMS.get(ours, theirs)) for ours, _, theirs in layers)
     for row in embeddings:
-        if row[0] not in absent:
-            yield from _weights(row, config)
-    for number in range(config.num_hidden_layers):
-        for ours, google, huggingface, kind, axes in layer:
-            if {ours, f"layer_{number}/{ours}"} & absent:
-                continue
-            row = (
-                f"layer_{number}/{ours}",
-                f"bert/encoder/layer_{number}/{google}",
-                f"{theirs}.{number}.{huggingface}",
-                kind,
-                axes,
-            )
-            yield from _weights(row, config)
+        yield from _weights(row, config)
+    for layer in range(config.num_hidden_layers):
+        for row in layers:
+            yield from _weights(row, config, layer)
 
 
 def heads(config: ModelConfig, classes: int) -> dict[str, list[Weight]]:
@@ -204,14 +166,8 @@ def heads(config: ModelConfig, classes: int) -> dict[str, list[Weight]]:
     classes: of texts or of tokens.
     """
     weights: dict[str, list[Weight]] = {}
-    if config.causal:
-        return weights
-    linear = config.masked_lm_head == "linear"
-    absent = {"masked_lm/transform", "masked_lm/layer_norm"} if linear else {"masked_lm/words"}
-    absent |= set() if config.head_transform else {"pooler/layer_norm"}
-    for row in HEADS:
-        if row[0] not in absent:
-            weights.setdefault(row[0].split("/")[0], []).extend(_weights(row, config, classes))
+    for row in () if config.causal else HEADS:
+        weights.setdefault(row[0].split("/")[0], []).extend(_weights(row, config, classes=classes))
     return weights
 
 
@@ -220,11 +176,13 @@ def class_count(form: Form, shapes: Mapping[str, Shape], absent: Container[str] 
 
     absent: as in `match`.
     """
-    place = 2 if isinstance(form, Family) else ("ours", "google").index(form)
-    for row in HEADS:
-        name = form.name(row[0], row[2]) if isinstance(form, Family) else row[place]
-        bias = name + TENSORS[row[3]][-1][place]
-        if row[4] == "DC" and row[0] not in absent and bias in shapes:
+    for ours, google, theirs in HEADS:
+        of_google, last = _suffixes(ours)[-1]
+        if isinstance(form, Family):
+            bias = form.name(ours, theirs) + last
+        else:
+            bias = f"{ours}/bias" if form == "ours" else google + of_google
+        if PARTS[ours].axes == "DC" and ours not in absent and bias in shapes:
             return next(iter(shapes[bias]), 0)
     return 0
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert.core.config import ModelConfig
 from bert.model import fused_ops
 from bert.model.fused_ops import converted_product, copies, product
 from bert.model.initializers import Initializer
@@ -21,10 +20,12 @@ from bert.model.parts import Parts
 class Dense(tf.Module):
     """y = x W + b; without a bias b is a constant zero. W includes an `update`, if it is given one."""
 
-    def __init__(self, init: Initializer, name: str, inputs: int, outputs: int, biased: bool = True) -> None:
+    def __init__(self, init: Initializer, name: str, *shape: int) -> None:
+        """shape: [inputs, outputs] of a layer that only training has, with a bias."""
         super().__init__()
-        self.weight = init.normal(f"{name}/kernel", inputs, outputs)
-        self.bias = init.constant(f"{name}/bias", 0.0, outputs) if biased else tf.zeros([self.weight.shape[1]])
+        self.weight = init.variable(f"{name}/kernel", *shape)
+        biased, outputs = shape or init.has(f"{name}/bias"), self.weight.shape[1]
+        self.bias = init.variable(f"{name}/bias", *shape[1:]) if biased else tf.zeros([outputs])
         self.update: Callable[[], tf.Tensor] | None = None  # with the variables that are added to W
 
     @property
@@ -47,14 +48,20 @@ def dense_product(x: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Tensor
     return product(tf.cast(x, dtype), tf.cast(kernel, dtype))
 
 
+def make_dense(init: Initializer, name: str) -> Dense | None:
+    """Make a dense layer of the model, if it has that."""
+    return Dense(init, name) if init.has(f"{name}/kernel") else None
+
+
 class LayerNorm(tf.Module):
     """Layer norm over the last axis; without a bias beta is a constant zero."""
 
-    def __init__(self, init: Initializer, name: str, width: int, epsilon: float, biased: bool = True) -> None:
+    def __init__(self, init: Initializer, name: str, *width: int) -> None:
+        """width: of a norm that only training has, with a bias."""
         super().__init__()
-        self.epsilon = epsilon
-        self.gamma = init.constant(f"{name}/gamma", 1.0, width)
-        self.beta = init.constant(f"{name}/beta", 0.0, width) if biased else tf.zeros([width])
+        self.epsilon, biased = init.config.layer_norm_epsilon, width or init.has(f"{name}/beta")
+        self.gamma = init.variable(f"{name}/gamma", *width)
+        self.beta = init.variable(f"{name}/beta", *width) if biased else tf.zeros(self.gamma.shape)
 
     def __call__(self, x: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
         """Normalise x [M, D] to float32 [M, D], then apply dropout if `bits` are given."""
@@ -64,22 +71,20 @@ class LayerNorm(tf.Module):
 class RMSNorm(tf.Module):
     """Root mean square layer norm (Zhang and Sennrich 2019) over the last axis, without a bias."""
 
-    def __init__(self, init: Initializer, name: str, width: int, epsilon: float) -> None:
+    def __init__(self, init: Initializer, name: str) -> None:
         super().__init__()
-        self.epsilon = epsilon
-        self.gamma = init.constant(f"{name}/gamma", 1.0, width)
+        self.epsilon, self.gamma = init.config.layer_norm_epsilon, init.variable(f"{name}/gamma")
 
     def __call__(self, x: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
         """Normalise x [M, D] to float32 [M, D], then apply dropout if `bits` are given."""
         return fused_ops.rms_norm(x, self.gamma, *bits, epsilon=self.epsilon, rate=rate)
 
 
-def make_norm(init: Initializer, name: str, config: ModelConfig, width: int = 0) -> LayerNorm | RMSNorm:
-    """Make the norm of a part of the model, of this width or that of the residual stream."""
-    width, name = width or config.hidden_size, f"{name}/layer_norm"
-    if config.norm == "rms":
-        return RMSNorm(init, name, width, config.layer_norm_epsilon)
-    return LayerNorm(init, name, width, config.layer_norm_epsilon, config.biases)
+def make_norm(init: Initializer, name: str) -> LayerNorm | RMSNorm | None:
+    """Make the norm of a part of the model, if it has one."""
+    if not init.has(f"{name}/layer_norm/gamma"):
+        return None
+    return (RMSNorm if init.config.norm == "rms" else LayerNorm)(init, f"{name}/layer_norm")
 
 
 class Projection(NamedTuple):

@@ -27,10 +27,10 @@ from bert.core.config import ModelConfig
 from bert.hardware import graphs
 from bert.model import fused_ops, kernels, traversal
 from bert.model.attention import attend, heads, merge, scale, split
-from bert.model.dense import Dense, LayerNorm, RMSNorm, SubLayer, dense_product, make_norm
+from bert.model.dense import Dense, LayerNorm, RMSNorm, SubLayer, dense_product, make_dense, make_norm
 from bert.model.dropout import DropoutRng, apply_dropout
 from bert.model.fused_ops import add_bias, converted_product, product
-from bert.model.initializers import Initializer, relative_position_offsets
+from bert.model.initializers import Initializer
 from bert.model.lookup import divided_lookup, lookup
 from bert.model.parts import WHOLE, Parts
 from bert.model.rotary import Rotation, rotation
@@ -117,18 +117,11 @@ class Embeddings(tf.Module):
 
     def __init__(self, init: Initializer, config: ModelConfig) -> None:
         super().__init__()
-        width, segments = config.embedding_width, config.type_vocab_size
-        sinusoidal = config.position_initializer == "sinusoidal"
-        words = init.words_beside_sinusoids if sinusoidal else init.normal
-        positions = init.sinusoids if sinusoidal else init.normal
-        self.word = words(WORDS, config.vocab_size, width)  # [V, D]
-        learned = config.positions == "learned"
-        self.position = positions("embeddings/position", config.max_position_embeddings, width) if learned else None
-        self.segment = init.normal("embeddings/segment", segments, width) if segments else None
-        normalised = config.norm_placement == "post" or config.embedding_norm
-        self.norm = make_norm(init, "embeddings", config, width) if normalised else None
-        projected = width != config.hidden_size
-        self.projection = Dense(init, "embeddings/projection", width, config.hidden_size) if projected else None
+        self.word = init.variable(WORDS)  # [V, D]
+        self.position, self.segment = (
+            init.variable(name) if init.has(name) else None for name in ("embeddings/position", "embeddings/segment")
+        )
+        self.norm, self.projection = make_norm(init, "embeddings"), make_dense(init, "embeddings/projection")
         self.rate, self.parts = config.hidden_dropout_prob, init.parts
         self.vocab_size = config.vocab_size
 
@@ -156,11 +149,10 @@ class Embeddings(tf.Module):
 class SharedEmbeddings(tf.Module):
     """The embeddings of another encoder, with a projection of their own if these layers have another width."""
 
-    def __init__(self, init: Initializer, prefix: str, config: ModelConfig, shared: Embeddings) -> None:
+    def __init__(self, init: Initializer, prefix: str, shared: Embeddings) -> None:
         super().__init__()
-        self.shared, self.word, self.prefix, width = shared, shared.word, prefix, config.embedding_width
-        projected = width != config.hidden_size
-        self.projection = Dense(init, f"{prefix}projection", width, config.hidden_size) if projected else None
+        self.shared, self.word, self.prefix = shared, shared.word, prefix
+        self.projection = make_dense(init, f"{prefix}projection")
 
     def __call__(self, tokens: TokenBatch, dropout: DropoutRng) -> tf.Tensor:
         """Return the embeddings of all tokens [B*T, D], float32."""
@@ -176,10 +168,8 @@ class Attention(SubLayer):
         width = config.hidden_size
         self.all_heads, self.head_width = config.num_attention_heads, width // config.num_attention_heads
         self.heads, self.among = init.parts.heads(self.all_heads)
-        self.query = Dense(init, f"{name}/query", width, width, config.biases)
-        self.key = Dense(init, f"{name}/key", width, width, config.biases)
-        self.value = Dense(init, f"{name}/value", width, width, config.biases)
-        self.output = Dense(_residual_init(init, config), f"{name}/output", width, width, config.biases)
+        self.query, self.key = Dense(init, f"{name}/query"), Dense(init, f"{name}/key")
+        self.value, self.output = Dense(init, f"{name}/value"), Dense(init, f"{name}/output")
         self.rate, self.kernel = config.attention_probs_dropout_prob, kernels.asked(config, "fused_attention")
 
     def __call__(
@@ -231,23 +221,14 @@ class Attention(SubLayer):
         kernel = tf.concat([tf.cast(part.kernel * factor, dtype) for part, factor in parts], axis=1)
         return kernel, tf.concat([part.bias * factor for part, factor in parts], axis=0)
 
-    def attend_to_relative_positions(self, init: Initializer, name: str) -> None:
-        """Initialise queries and keys so that each head attends to one offset; needs `Initializer.sinusoids`."""
-        heads, width = self.all_heads, self.all_heads * self.head_width
-        offsets = relative_position_offsets(heads)
-        self.query.weight = init.relative_position_kernel(f"{name}/query/kernel", heads, width, offsets)
-        self.key.weight = init.relative_position_kernel(f"{name}/key/kernel", heads, width, [0] * heads)
-
 
 class FeedForward(SubLayer):
     """Two dense layers with an activation between them, which a third one may multiply."""
 
     def __init__(self, init: Initializer, name: str, config: ModelConfig) -> None:
         super().__init__(name, init.parts)
-        width, inner, biased = config.hidden_size, config.intermediate_size, config.biases
-        self.inner = Dense(init, f"{name}/inner", width, inner, biased)
-        self.gate = Dense(init, f"{name}/gate", width, inner, biased) if config.gated else None
-        self.output = Dense(_residual_init(init, config), f"{name}/outer", inner, width, biased)
+        self.inner, self.gate = Dense(init, f"{name}/inner"), make_dense(init, f"{name}/gate")
+        self.output = Dense(init, f"{name}/outer")
         self.activation = fused_ops.activation(config.hidden_act)
         self.gated_activation = fused_ops.gated_activation(config.hidden_act)
         self.kernel = kernels.asked(config, "fused_gelu")
@@ -271,13 +252,13 @@ class FeedForward(SubLayer):
 class Layer(tf.Module):
     """Attention and feed-forward, each with a residual sum: x = norm(x + f(x)), or x = x + f(norm(x))."""
 
-    def __init__(self, init: Initializer, name: str, config: ModelConfig, normalised: bool = False) -> None:
-        """normalised: whether its input is already, so that its attention needs no norm before it."""
+    def __init__(self, init: Initializer, name: str, config: ModelConfig) -> None:
         super().__init__()
-        self.attention = Attention(init, f"{name}/attention", config)
-        self.attention_norm = None if normalised else make_norm(init, f"{name}/attention", config)
-        self.mlp = FeedForward(init, f"{name}/mlp", config)
-        self.mlp_norm = make_norm(init, f"{name}/mlp", config)
+        self.attention, self.mlp = (
+            Attention(init, f"{name}/attention", config),
+            FeedForward(init, f"{name}/mlp", config),
+        )
+        self.attention_norm, self.mlp_norm = make_norm(init, f"{name}/attention"), make_norm(init, f"{name}/mlp")
         self.pre_norm, self.rate = config.norm_placement == "pre", config.hidden_dropout_prob
         self.parts, self.kernel = init.parts, kernels.asked(config, "fused_norm")
 
@@ -338,18 +319,13 @@ class Encoder(tf.Module):
         """shared: embeddings of another encoder, to be used here too. prefix: of the names of the other variables."""
         super().__init__()
         assert config.vocab_size > 0, "the vocabulary's size is resolved before the model is built"
-        init = Initializer(seed, config.initializer_range, parts)
+        init = Initializer(config, seed, parts, prefix=prefix)
         self.config = config
         self.embeddings: Embeddings | SharedEmbeddings = (
-            SharedEmbeddings(init, prefix, config, shared) if shared else Embeddings(init, config)
+            SharedEmbeddings(init, prefix, shared) if shared else Embeddings(init, config)
         )
-        self.layers = [
-            Layer(init, f"{prefix}layer_{number}", config, normalised=config.embedding_norm and number == 0)
-            for number in range(config.num_hidden_layers)
-        ]
-        if config.position_initializer == "sinusoidal":
-            self.layers[0].attention.attend_to_relative_positions(init, "layer_0/attention")
-        self.norm = make_norm(init, "final", config) if config.norm_placement == "pre" else None
+        self.layers = [Layer(init, f"{prefix}layer_{number}", config) for number in range(config.num_hidden_layers)]
+        self.norm = make_norm(init, "final")
 
     def __call__(self, tokens: TokenBatch, mode: Mode, read: tf.Tensor | None = None) -> tf.Tensor:
         """Return the last hidden states, float32: [B, T, D], or [R, D] of the rows `read` [R] of [B*T, D]."""
@@ -442,11 +418,6 @@ def _beyond(tokens: tf.Tensor, window: int) -> tf.Tensor:
 
 def _rows(x: tf.Tensor, read: tf.Tensor | None) -> tf.Tensor:
     return x if read is None else lookup(x, read)
-
-
-def _residual_init(init: Initializer, config: ModelConfig) -> Initializer:
-    """Return the initializer of the kernels whose products are added to the residual stream, two in each layer."""
-    return init.scaled((2 * config.num_hidden_layers) ** -0.5) if config.norm_placement == "pre" else init
 
 
 def variables(module: tf.Module) -> dict[str, tf.Variable]:

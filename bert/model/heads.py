@@ -14,7 +14,7 @@ from bert.core import rows
 from bert.core.activations import ACTIVATIONS, POOLINGS
 from bert.core.config import ModelConfig
 from bert.labels import Head
-from bert.model.dense import Dense, LayerNorm, RMSNorm, make_norm
+from bert.model.dense import Dense, make_dense, make_norm
 from bert.model.dropout import apply_dropout
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.fused_ops import activation
@@ -35,10 +35,9 @@ class Pooler(tf.Module):
 
     def __init__(self, config: ModelConfig, seed: int) -> None:
         super().__init__()
-        init, width, transforms = Initializer(seed, config.initializer_range), config.hidden_size, config.head_transform
-        self.dense = Dense(init, "pooler", width, width, config.biases or not transforms)
+        init, transforms = Initializer(config, seed), config.head_transform
+        self.dense, self.norm = Dense(init, "pooler"), make_norm(init, "pooler")
         self.activation = (ACTIVATIONS[config.hidden_act] if transforms else POOLINGS[config.pooler_act]).formula
-        self.norm: LayerNorm | RMSNorm | None = make_norm(init, "pooler", config) if transforms else None
         self.pooling = config.pooling
 
     def __call__(self, hidden: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:  # [B, T, D] -> [B, D]
@@ -64,15 +63,11 @@ class MaskedLM(tf.Module):
     def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE, prefix: str = "") -> None:
         """prefix: of the names of the variables."""
         super().__init__()
-        init, name = Initializer(seed, config.initializer_range, parts), f"{prefix}masked_lm"
-        self.words: tf.Variable | None = None
-        if config.masked_lm_head == "linear":
-            self.words = init.normal(f"{name}/words", config.vocab_size, config.hidden_size)  # [V, D]
-        else:
-            self.transform = Dense(init, f"{name}/transform", config.hidden_size, config.embedding_width, config.biases)
-            self.norm = make_norm(init, name, config, config.embedding_width)
-            self.activation = activation(config.hidden_act)
-        self.bias = init.constant(f"{name}/bias", 0.0, config.vocab_size)
+        init, name = Initializer(config, seed, parts, prefix=prefix), f"{prefix}masked_lm"
+        self.words: tf.Variable | None = init.variable(f"{name}/words") if init.has(f"{name}/words") else None  # [V, D]
+        self.transform, self.norm = make_dense(init, f"{name}/transform"), make_norm(init, name)
+        self.activation = activation(config.hidden_act)
+        self.bias = init.variable(f"{name}/bias")
         self.parts, self.vocab_size = parts, config.vocab_size
         self.padding = -self.bias.shape[0] % config.vocab_multiple
 
@@ -84,6 +79,7 @@ class MaskedLM(tf.Module):
         return tf.matmul(tf.cast(x, dtype), words, transpose_b=True)
 
     def _transformed(self, hidden: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        assert self.transform and self.norm, "a head without a table of its own has both"
         y = self.activation(self.transform.product(hidden, dtype), self.transform.bias)
         return self.norm(tf.cast(y, tf.float32))
 
@@ -104,7 +100,7 @@ class NextSentence(tf.Module):
 
     def __init__(self, config: ModelConfig, seed: int) -> None:
         super().__init__()
-        self.output = Dense(Initializer(seed, config.initializer_range), "next_sentence", config.hidden_size, 2)
+        self.output = Dense(Initializer(config, seed), "next_sentence")
 
     def __call__(self, pooled: tf.Tensor) -> tf.Tensor:  # [B, D] -> [B, 2] float32
         return self.output(pooled)
@@ -118,10 +114,9 @@ class ReplacedToken(tf.Module):
 
     def __init__(self, config: ModelConfig, seed: int) -> None:
         super().__init__()
-        init, name, width = Initializer(seed, config.initializer_range), heads.REPLACED_TOKEN, config.hidden_size
-        self.transform = Dense(init, f"{name}/transform", width, width)
+        init, name = Initializer(config, seed), heads.REPLACED_TOKEN
+        self.transform, self.output = Dense(init, f"{name}/transform"), Dense(init, f"{name}/output")
         self.activation = activation(config.hidden_act)
-        self.output = Dense(init, f"{name}/output", width, 1)
 
     def __call__(self, hidden: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         """Return the logits [M] float32 of hidden states [M, D]."""
@@ -134,7 +129,7 @@ class AnswerSpan(tf.Module):
 
     def __init__(self, config: ModelConfig, seed: int, outputs: int = 2) -> None:
         super().__init__()
-        self.output = Dense(Initializer(seed, config.initializer_range), "answer_span", config.hidden_size, outputs)
+        self.output = Dense(Initializer(config, seed), "answer_span")
 
     def __call__(self, hidden: tf.Tensor, mode: Mode | None = None) -> tuple[tf.Tensor, tf.Tensor]:
         """Return start and end logits [B, T] float32 of hidden states [B, T, D], of which nothing is dropped."""
@@ -152,7 +147,7 @@ class Output(tf.Module):
 
     def __init__(self, config: ModelConfig, seed: int, name: str, outputs: int) -> None:
         super().__init__()
-        self.output = Dense(Initializer(seed, config.initializer_range), name, config.hidden_size, outputs)
+        self.output = Dense(Initializer(config, seed, outputs=outputs), name)
         self.rate, self.branch = config.hidden_dropout_prob, config.num_hidden_layers + 1  # after those of the encoder
 
     def __call__(self, x: tf.Tensor, mode: Mode | None = None) -> tf.Tensor:

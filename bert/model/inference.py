@@ -196,6 +196,7 @@ class _Layer(tf.Module):
         self, x: tf.Tensor, reach: encoder.Reach, read: tf.Tensor | None = None, updates: Updates = NONE
     ) -> tf.Tensor:
         """x [M, D] float32 -> [M, D] float32, or [R, D] of the rows `read` [R]."""
+        assert self.mlp_norm, "every layer has it"
         normalised = self.attention_norm(x) if self.pre_norm and self.attention_norm else x
         context = self._context(normalised, reach, updates)
         if read is not None:

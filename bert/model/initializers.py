@@ -13,75 +13,70 @@ the square root of their number (Shoeybi et al. 2019, Megatron-LM).
 """
 
 import zlib
-from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from bert.core.config import ModelConfig
 from bert.model.parts import WHOLE, Parts
+from bert.model.weights import NAMED, Initial, Weight, of_model
 
 MIN_SHORT_WAVE = 0.1  # radians per token: waves at least so fast tell neighbouring positions apart
 RELATIVE_POSITION_GAIN = 3.0  # scale of the relative-position kernels: two thirds of the attention go to their offset
 
 
 class Initializer:
-    """Make named variables with their initial values.
+    """Make the variables of a model, as the table of weights has them, with their initial values.
 
     If the model is divided, they are made whole and each device keeps its part, so that they do not depend on the
     number of parts.
     """
 
-    def __init__(self, seed: int, deviation: float, parts: Parts = WHOLE) -> None:
-        self.seed, self.deviation, self.parts = seed, deviation, parts
+    def __init__(
+        self, config: ModelConfig, seed: int, parts: Parts = WHOLE, *, prefix: str = "", outputs: int = 0
+    ) -> None:
+        """prefix, outputs: as in weights.py."""
+        self.config, self.seed, self.parts = config, seed, parts
+        self.table = {weight.name: weight for weight in of_model(config, prefix, outputs)}
 
-    def scaled(self, factor: float) -> "Initializer":
-        """Return an initializer whose kernels have `factor` times the standard deviation."""
-        return Initializer(self.seed, self.deviation * factor, self.parts)
+    def has(self, name: str) -> bool:
+        """Return whether the model has a variable of this name."""
+        return name in self.table
 
-    def normal(self, name: str, *shape: int) -> tf.Variable:
-        """Make a kernel or an embedding table: normal, truncated at two standard deviations."""
-        return self._variable(name, self._normal(name, *shape))
+    def variable(self, name: str, *shape: int) -> tf.Variable:
+        """Make a variable. shape: of one of a dense layer or a norm that only training has and the table does not."""
+        assert shape or self.has(name), f"{name} has no row in the table of weights"
+        weight = Weight(name, shape, NAMED[name.rsplit("/", 1)[-1]].initial) if shape else self.table[name]
+        return variable(name, self._value(*weight[:3]), self.parts)
 
-    def constant(self, name: str, value: float, *shape: int) -> tf.Variable:
-        """Make a bias or a layer-norm parameter."""
-        return self._variable(name, tf.fill(shape, value))
+    def _value(self, name: str, shape: tuple[int, ...], initial: Initial) -> tf.Tensor:
+        config, deviation = self.config, self.config.initializer_range
+        if initial in ("zeros", "ones"):
+            return tf.fill(shape, float(initial == "ones"))
+        if initial == "residual" and config.norm_placement == "pre":
+            deviation *= (2 * config.num_hidden_layers) ** -0.5
+        sinusoidal = config.position_initializer == "sinusoidal"
+        if sinusoidal and initial == "position":
+            return tf.constant(_sinusoids(*shape) * deviation * 2**0.5, tf.float32)
+        value = normal(self.seed, name, deviation, *shape)
+        if sinusoidal and initial == "word":  # 0 in the components which hold the short waves of positions
+            return value * tf.constant(np.tile(_frequencies(shape[1]) < MIN_SHORT_WAVE, 2), tf.float32)
+        if sinusoidal and initial in ("query", "key") and name.startswith("layer_0/"):
+            heads = config.num_attention_heads
+            offsets = relative_position_offsets(heads) if initial == "query" else [0] * heads
+            return value + tf.constant(_relative_positions(shape[0], offsets), tf.float32)
+        return value
 
-    def sinusoids(self, name: str, count: int, width: int) -> tf.Variable:
-        """Make position embeddings [count, width] of sines and cosines of geometric wavelengths (Vaswani et al. 2017).
 
-        They have the same standard deviation as the other embeddings.
-        """
-        angles = np.arange(count)[:, None] * _frequencies(width)  # [count, width / 2]
-        waves = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-        return self._variable(name, tf.constant(waves * self.deviation * 2**0.5, tf.float32))
+def normal(seed: int, name: str, deviation: float, *shape: int) -> tf.Tensor:
+    """Return the value of a kernel or an embedding table: normal, truncated at two standard deviations."""
+    seeds = [seed, zlib.crc32(name.encode()) & 0x7FFFFFFF]
+    return tf.random.stateless_truncated_normal(shape, seeds, stddev=deviation, alg="philox")
 
-    def words_beside_sinusoids(self, name: str, count: int, width: int) -> tf.Variable:
-        """Make word embeddings [count, width] that are 0 in the components which hold the short waves of positions."""
-        free = np.tile(_frequencies(width) < MIN_SHORT_WAVE, 2)
-        return self._variable(name, self._normal(name, count, width) * tf.constant(free, tf.float32))
 
-    def relative_position_kernel(self, name: str, heads: int, width: int, offsets: Sequence[int]) -> tf.Variable:
-        """Make a query or key kernel [width, width]: head n rotates the short waves by `offsets[n]` tokens, plus noise.
-
-        The scores of a query kernel with offset k and a key kernel with offset 0 are largest k tokens away.
-        """
-        frequencies, size, half = _frequencies(width), width // heads, width // 2
-        wave = np.flatnonzero(frequencies >= MIN_SHORT_WAVE)[: size // 2]
-        kernel = np.zeros((width, heads, size))
-        for head, offset in enumerate(offsets):
-            angle = frequencies[wave] * offset
-            sine, cosine = RELATIVE_POSITION_GAIN * np.sin(angle), RELATIVE_POSITION_GAIN * np.cos(angle)
-            kernel[wave, head, wave], kernel[half + wave, head, wave] = cosine, sine
-            kernel[wave, head, size // 2 + wave], kernel[half + wave, head, size // 2 + wave] = -sine, cosine
-        noise = self._normal(name, width, width)
-        return self._variable(name, noise + tf.constant(kernel.reshape(width, width), tf.float32))
-
-    def _normal(self, name: str, *shape: int) -> tf.Tensor:
-        seed = [self.seed, zlib.crc32(name.encode()) & 0x7FFFFFFF]
-        return tf.random.stateless_truncated_normal(shape, seed, stddev=self.deviation, alg="philox")
-
-    def _variable(self, name: str, whole: tf.Tensor) -> tf.Variable:
-        return tf.Variable(self.parts.take(name, whole), name=name)
+def variable(name: str, whole: tf.Tensor, parts: Parts) -> tf.Variable:
+    """Return this device's part of a variable."""
+    return tf.Variable(parts.take(name, whole), name=name)
 
 
 def relative_position_offsets(heads: int) -> list[int]:
@@ -91,6 +86,29 @@ def relative_position_offsets(heads: int) -> list[int]:
     Loss"); heads that attend to fixed offsets from the start shorten it.
     """
     return [(head // 2 + 1) * (-1 if head % 2 == 0 else 1) for head in range(heads)]
+
+
+def _relative_positions(width: int, offsets: list[int]) -> np.ndarray:
+    """Return a query or key kernel [width, width]: head n rotates the short waves by `offsets[n]` tokens.
+
+    The scores of a query kernel with offset k and a key kernel with offset 0 are largest k tokens away.
+    """
+    heads = len(offsets)
+    frequencies, size, half = _frequencies(width), width // heads, width // 2
+    wave = np.flatnonzero(frequencies >= MIN_SHORT_WAVE)[: size // 2]
+    kernel = np.zeros((width, heads, size))
+    for head, offset in enumerate(offsets):
+        angle = frequencies[wave] * offset
+        sine, cosine = RELATIVE_POSITION_GAIN * np.sin(angle), RELATIVE_POSITION_GAIN * np.cos(angle)
+        kernel[wave, head, wave], kernel[half + wave, head, wave] = cosine, sine
+        kernel[wave, head, size // 2 + wave], kernel[half + wave, head, size // 2 + wave] = -sine, cosine
+    return kernel.reshape(width, width)
+
+
+def _sinusoids(count: int, width: int) -> np.ndarray:
+    """Return sines and cosines of geometric wavelengths [count, width], of deviation 2^-0.5 (Vaswani et al. 2017)."""
+    angles = np.arange(count)[:, None] * _frequencies(width)  # [count, width / 2]
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
 
 def _frequencies(width: int) -> np.ndarray:

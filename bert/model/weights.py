@@ -86,9 +86,8 @@ OUTER = (
     Part("embeddings/projection", "dense", "ED", when=_is_projected, biased=_always),
     Part("final/layer_norm", "norm", "D", when=lambda c, _: c.norm_placement == "pre"),
 )
-SHARING = (
-    Part("projection", "dense", "ED", when=_is_projected, biased=_always),
-)  # of an encoder with the embeddings of another one
+# Of an encoder with the embeddings of another one:
+SHARING = (Part("projection", "dense", "ED", when=_is_projected, biased=_always),)
 LAYER = (
     Part("attention/query", "dense", "DD", COLUMNS, initial="query"),  # the columns of a head lie together
     Part("attention/key", "dense", "DD", COLUMNS, initial="key"),
@@ -105,8 +104,8 @@ HEADS = (
     Part("pooler/layer_norm", "norm", "D", when=lambda c, _: c.head_transform),
     Part("masked_lm/transform", "dense", "DE", when=_is_tied),
     Part("masked_lm/layer_norm", "norm", "E", when=_is_tied),
-    Part("masked_lm/words", "table", "VD", ROWS, when=lambda c, _: c.masked_lm_head == "linear"),
     Part("masked_lm/bias", "vector", "V", ROWS),
+    Part("masked_lm/words", "table", "VD", ROWS, when=lambda c, _: c.masked_lm_head == "linear"),
     Part("next_sentence", "dense", "D2", biased=_always),
     Part(f"{REPLACED_TOKEN}/transform", "dense", "DD", biased=_always),
     Part(f"{REPLACED_TOKEN}/output", "dense", "D1", biased=_always),
@@ -148,6 +147,13 @@ def encoder(config: ModelConfig, prefix: str = "") -> Iterator[Weight]:
     for layer in range(config.num_hidden_layers):
         for part in LAYER:
             yield from of_part(part, config, f"{prefix}layer_{layer}/", layer)
+
+
+def of_model(config: ModelConfig, prefix: str = "", outputs: int = 0) -> Iterator[Weight]:
+    """Yield the encoder's weights and those of every head."""
+    yield from encoder(config, prefix)
+    for part in HEADS:
+        yield from of_part(part, config, prefix, outputs=outputs)
 
 
 def head(name: str, config: ModelConfig, prefix: str = "", outputs: int = 0) -> Iterator[Weight]:

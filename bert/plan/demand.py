@@ -111,10 +111,15 @@ def activations(
     if config.generator:  # the arrays of two models; the scores of words are those of the generator
         own, plain = config.generator, ObjectiveConfig()
         each = [
-            activations(dataclasses.replace(config, model=model, objective=plain), sequence, scored, rows, cpu=cpu)
+            _of_one_model(dataclasses.replace(config, model=model, objective=plain), sequence, scored, rows, cpu)
             for model, scored in ((config.model, 0), (own, predictions))
         ]
         return {purpose: sum(of_model[purpose] for of_model in each) for purpose in each[0]}
+    return _of_one_model(config, sequence, predictions, rows, cpu)
+
+
+def _of_one_model(config: PretrainConfig, sequence: int, predictions: int, rows: int, cpu: bool) -> dict[str, int]:
+    """Return the bytes as `activations`, without a teacher and a generator."""
     model, size, wide = config.model, BYTES[config.precision.compute], BYTES[config.precision.residual]
     layers, width, inner = model.num_hidden_layers, model.hidden_size, model.intermediate_size
     tokens = (rows or config.batch.per_device) * sequence
@@ -124,7 +129,8 @@ def activations(
     heads, fused, rate = model.num_attention_heads, model.fused_attention, model.attention_probs_dropout_prob
     pairs = 0 if fused else layers * tokens * heads * sequence  # attention weights of all layers
     vocabulary = model.vocab_size + -model.vocab_size % model.vocab_multiple
-    kernels = layers * (4 * width * width + (2 + model.gated) * width * inner) + vocabulary * width
+    of_layer = [weight for row in weights.LAYER for weight in weights.of_part(row, model) if len(weight.shape) == 2]
+    kernels = layers * weights.count(of_layer) + vocabulary * width
     # One byte per attention weight, and per element of the output of each of the two sub-layers, or one bit where
     # attention or layer norm is fused. XLA stores these also for a layer that is recomputed.
     of_weights = layers * tokens * heads * sequence // 8 if fused else pairs

@@ -87,8 +87,7 @@ class Distilled(Task):
         self.objectives = (*of_outputs, *of_layers)
         self.projection: Dense | None = None
         if self.distances and config.projects(ours := task.module.encoder.config, theirs := teacher.encoder.config):
-            init = Initializer(seed, ours.initializer_range)
-            self.projection = Dense(init, PROJECTION, ours.hidden_size, theirs.hidden_size)
+            self.projection = Dense(Initializer(ours, seed), PROJECTION, ours.hidden_size, theirs.hidden_size)
             task.module.projection_to_teacher = self.projection  # so it is one of the variables that learn
 
     @property

@@ -32,7 +32,7 @@ class ToEmbedding(tf.Module):
         super().__init__()
         width = config.hidden_size
         self.value, self.output = (Dense(init, f"{name}/{part}", width, width) for part in ("value", "output"))
-        self.norm = LayerNorm(init, f"{name}/layer_norm", width, config.layer_norm_epsilon)
+        self.norm = LayerNorm(init, f"{name}/layer_norm", width)
         self.rate = config.hidden_dropout_prob
 
     def __call__(self, x: tf.Tensor, embedding: tf.Tensor, mode: Mode) -> tf.Tensor:
@@ -51,7 +51,7 @@ class Decoder(tf.Module):
     def __init__(self, config: ModelConfig, seed: int) -> None:
         super().__init__()
         assert config.norm_placement == "post", "it is checked before"
-        init, name = Initializer(seed, config.initializer_range), f"{heads.EMBEDDING.name}/decoder"
+        init, name = Initializer(config, seed), f"{heads.EMBEDDING.name}/decoder"
         self.to_embedding = [ToEmbedding(init, f"{name}/layer_{n}", config) for n in range(config.num_hidden_layers)]
         self.masked_lm = MaskedLM(config, seed)
 

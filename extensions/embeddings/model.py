@@ -21,8 +21,7 @@ class Projection(tf.Module):
 
     def __init__(self, config: ModelConfig, seed: int, outputs: int = 1) -> None:
         super().__init__()
-        init, name = Initializer(seed, config.initializer_range), heads.EMBEDDING.name
-        self.dense = Dense(init, name, config.hidden_size, config.hidden_size)
+        self.dense = Dense(Initializer(config, seed), heads.EMBEDDING.name)
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:  # [M, D] -> [M, D]
         return tf.tanh(self.dense(x))

@@ -18,12 +18,12 @@ import tensorflow as tf
 
 from bert.core.config import LoraConfig
 from bert.model.encoder import Encoder, Layer
-from bert.model.initializers import Initializer
+from bert.model.initializers import normal, variable
 from bert.model.parts import WHOLE, Parts
 from bert.model.weights import UPDATE
 
 # Last parts of the names of variables; the first parts are the layer's.
-A, B, SCALE = (*UPDATE, "lora_scale")
+PARTS = A, B, SCALE = (*UPDATE, "lora_scale")
 
 
 class LowRankUpdate(tf.Module):
@@ -35,10 +35,11 @@ class LowRankUpdate(tf.Module):
         """layer: name of the dense layer, such as layer_0/attention/query. kernel: the shape of the whole, [I, O]."""
         super().__init__()
         inputs, outputs = kernel
-        init = Initializer(seed, (3 * inputs) ** -0.5, parts)
-        self.a = init.normal(f"{layer}/{A}", inputs, rank)
-        self.b = init.constant(f"{layer}/{B}", 0.0, rank, outputs)
-        self.scale = init.constant(f"{layer}/{SCALE}", alpha / rank)  # never learns; checkpoints have it for the merge
+        a, b, scale = (f"{layer}/{part}" for part in PARTS)
+        self.a = variable(a, normal(seed, a, (3 * inputs) ** -0.5, inputs, rank), parts)
+        self.b = variable(b, tf.zeros([rank, outputs]), parts)
+        # It never learns; checkpoints have it for the merge.
+        self.scale = variable(scale, tf.constant(alpha / rank), parts)
 
     def __call__(self) -> tf.Tensor:
         """Return the update [I, O], float32."""

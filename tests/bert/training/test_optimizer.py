@@ -7,14 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.core.config import ModelConfig, OptimizerConfig
-from bert.model.encoder import variables
-from bert.model.weights import decays
-from bert.pretraining import PretrainingModel
+from bert.core.config import OptimizerConfig
 from bert.recipes import RECIPES
 from bert.training import optimizer, schedule
 from bert.training.optimizer import Optimizer
-from tests.bert.model.test_encoder import NEO
 
 SHAPES = {"a/bias": (5,), "a/kernel": (3, 5), "b/layer_norm/gamma": (7,), "c/kernel": (2, 2)}
 DECAY, CLIP, B1, B2, EPS = 0.1, 2.0, 0.9, 0.999, 1e-6
@@ -140,14 +136,3 @@ def test_layer_decay_multiplies_the_rate_once_per_layer() -> None:
     Optimizer(weights, config).apply([tf.constant([[0.1]])] * 3, *map(tf.constant, (0.2, 0.01, True)))
     moved = [1 - float(weight[0, 0]) for weight in weights.values()]
     assert moved == pytest.approx([moved[2] / 4, moved[2] / 2, moved[2]], rel=1e-4) and moved[2] > 1e-3
-
-
-def test_every_variable_of_the_model_matches_a_decay_rule() -> None:
-    shape = ModelConfig(vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12)
-    several: tuple[dict[str, Any], ...] = ({}, {"norm_placement": "pre"}, NEO)
-    for changes in several:
-        for name in variables(PretrainingModel(dataclasses.replace(shape, **changes), seed=1)):
-            last = name.rsplit("/", 1)[-1]
-            assert decays(name) == (last not in ("gamma", "beta", "bias")), name
-    with pytest.raises(ValueError, match="variable a/table: no row"):
-        decays("a/table")
