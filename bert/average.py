@@ -18,9 +18,10 @@ bert.evaluate masks documents as it does for RUN.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -61,7 +62,8 @@ def make(options: Options, folders: Sequence[Path], partial: Path) -> outputs.St
     model, steps = run.read_model(options.run), [checkpoint.step_of(folder) for folder in folders]
     sums = {name: np.zeros(value.shape) for name, value in model.values.items()}
     for folder in folders:
-        stored = checkpoint.Stored(folder, ema=options.ema)
+        read = functools.partial(_moving, folder) if options.ema else checkpoint.as_stored
+        stored = checkpoint.Stored(folder, values=read)
         for name, total in sums.items():
             total += stored.get(name)
     values = {name: (total / len(folders)).astype(np.float32) for name, total in sums.items()}
@@ -73,6 +75,26 @@ def make(options: Options, folders: Sequence[Path], partial: Path) -> outputs.St
         settings |= made.entries()
     run.write_model(dataclasses.replace(model, values=values, updates={}, settings=settings), partial)
     return outputs.StageResult(counts={"checkpoints": len(steps)})
+
+
+def _moving(folder: Path, reader: Any) -> Callable[[str], np.ndarray]:
+    """Return what reads the moving average of a weight, or the weight if it has none.
+
+    reader: TensorFlow's, of the checkpoint `folder`. Raise InputError if there are no averages.
+    """
+    from bert.training.checkpoint import EMA, EMA_TOTAL
+
+    total = float(reader.get_tensor(EMA_TOTAL)) if reader.has_tensor(EMA_TOTAL) else 0.0
+    if not total:
+        raise InputError(f"{folder}: has no moving average of the weights; train with --optimizer.ema 0.999")
+
+    def value(name: str) -> np.ndarray:
+        average = f"{EMA}/{name}"
+        if not reader.has_tensor(average):
+            return np.asarray(reader.get_tensor(name))
+        return np.asarray(reader.get_tensor(average) / total).astype(np.float32)
+
+    return value
 
 
 def main(argv: list[str]) -> None:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -397,6 +398,15 @@ def _manifest(folder: Path) -> Manifest:
     return stored
 
 
+Read = Callable[[str], np.ndarray]  # returns the value of a stored name
+
+
+def as_stored(reader: Any) -> Read:
+    """Return what reads a value as it is stored, by TensorFlow's reader of the checkpoint."""
+    read: Read = reader.get_tensor
+    return read
+
+
 def _none(name: str) -> bool:
     return False
 
@@ -408,24 +418,25 @@ class Stored:
     """
 
     def __init__(
-        self, folder: Path, layers: Sequence[int] = (), apart: Callable[[str], bool] = _none, ema: bool = False
+        self,
+        folder: Path,
+        layers: Sequence[int] = (),
+        apart: Callable[[str], bool] = _none,
+        values: Callable[[Any], Read] = as_stored,
     ) -> None:
         """layers: those that a smaller model takes, as its layers 0, 1, ...; none: all.
 
-        apart: whether a variable of this name that would be added is not, and is here as others are. ema: take the
-        moving averages of the weights that have one. Raise InputError if there are none, or for embeddings that were
-        removed.
+        apart: whether a variable of this name that would be added is not, and is here as others are. values: what
+        reads a value, as `as_stored` does. Raise InputError for embeddings that were removed.
         """
-        self._reader = tf.train.load_checkpoint(str(folder / BUNDLE))
-        stored: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
+        reader = tf.train.load_checkpoint(str(folder / BUNDLE))
+        stored: dict[str, list[int]] = reader.get_variable_to_shape_map()
         if OWN_WORDS in stored:
             raise InputError(
                 f"{folder}: has {OWN_WORDS}, of --objective.embeddings disentangled, which was removed; use the "
                 "version of the program that wrote it, or pretrain again"
             )
-        self._ema_total = float(self._reader.get_tensor(EMA_TOTAL)) if ema and EMA_TOTAL in stored else 0.0
-        if ema and not self._ema_total:
-            raise InputError(f"{folder}: has no moving average of the weights; train with --optimizer.ema 0.999")
+        self._value = values(reader)
         self._names = _renumbered(stored, layers)  # names of variables here -> there
         gone = {name for name in self._names if added.row_of(name) and not apart(name)}
         self.shapes = {name: stored[theirs] for name, theirs in self._names.items() if name not in gone}
@@ -444,13 +455,6 @@ class Stored:
         value = self._value(self._names[name])
         for row, made_of in self._terms.get(name, ()):
             value = value + added.term(row, [self._value(self._names[each]) for each in made_of])
-        return value
-
-    def _value(self, theirs: str) -> np.ndarray:
-        average = f"{EMA}/{theirs}"
-        if self._ema_total and self._reader.has_tensor(average):
-            return (self._reader.get_tensor(average) / self._ema_total).astype(np.float32)
-        value: np.ndarray = self._reader.get_tensor(theirs)
         return value
 
 
