@@ -203,7 +203,6 @@ PAGES = [
     ),
     Page(
         "docs/search.md",
-        left_out={"python -m benchmarks.search": "it measures"},
         links={"FOLDER": "folder", "corpus.jsonl": "corpus.jsonl", "workdir/squad/mine": "answers"},
     ),
     Page(
@@ -214,8 +213,6 @@ PAGES = [
         },
         left_out={
             "make demo": "it is the whole demo",
-            "python -m benchmarks.service_load": "it measures",
-            "python -m benchmarks.shared_encoder": "it measures",
             "curl -d": "it is for a server that is installed elsewhere",
             **dict.fromkeys(
                 (
