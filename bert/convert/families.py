@@ -178,7 +178,7 @@ FAMILIES: Mapping[str, Family] = Rows(
         "electra": "extensions.families.electra:FAMILY",
         "modernbert": "extensions.families.modernbert:FAMILY",
         "neobert": "extensions.families.neobert:FAMILY",
-        CAUSAL: "bert.convert.gpt2:FAMILY",
+        CAUSAL: "extensions.gpt.family:FAMILY",
     }
 )
 ENCODERS = tuple(name for name in FAMILIES if name != CAUSAL)

@@ -16,7 +16,7 @@ from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, TokenBatch, variables
 from bert.text.vocabulary import TOKENIZER
 from bert.training import checkpoint
-from extensions.families import gpt2_tokenizer
+from extensions.gpt import tokenizer_files
 from extensions.gpt.task import CausalModel
 from extensions.tokenizers import byte_bpe
 from tests.parity.test_transformers import Arrays, assert_equal, command, oracle, theirs, to_run
@@ -59,7 +59,7 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = []
     for number, place in enumerate(places):
         (root / "theirs" / place).mkdir(parents=True)
-        gpt2_tokenizer.write_tokenizer(byte_bpe.text_of(VOCABULARY, MERGES, root), 19, root / "theirs" / place)
+        tokenizer_files.write_tokenizer(byte_bpe.text_of(VOCABULARY, MERGES, root), 19, root / "theirs" / place)
         sizes = SIZES[place.name] | {"vocab_size": len(VOCABULARY), "eos_token_id": VOCABULARY[byte_bpe.END]}
         made.append(("make", str(place.parent), root / "theirs" / place, number, sizes))
     oracle(*made)

@@ -8,7 +8,7 @@ import pytest
 
 from bert.core.config import ModelConfig
 from bert.runs import Run
-from extensions.families import gpt2_tokenizer
+from extensions.gpt import tokenizer_files
 from extensions.tokenizers import byte_bpe
 from tests import unigram
 from tests.bert.convert.folders import same_bits, weights
@@ -53,7 +53,7 @@ def write_tokenizer(kind: str, folder: Path) -> None:
     elif kind.startswith("Modern"):
         bracketed.write(folder / "tokenizer.json")
     elif kind.startswith("GPT2"):
-        gpt2_tokenizer.write_tokenizer(byte_bpe.text_of(test_gpt2.VOCABULARY, test_gpt2.MERGES, folder), 19, folder)
+        tokenizer_files.write_tokenizer(byte_bpe.text_of(test_gpt2.VOCABULARY, test_gpt2.MERGES, folder), 19, folder)
     else:
         rules = {"do_lower_case": False, "max_input_chars_per_word": 200, "additional_special_tokens": ["w12"]}
         words = vocabulary(ModelConfig(vocab_size=V)).replace("w0\n", "w\n").replace("w2\n", "##w\n")

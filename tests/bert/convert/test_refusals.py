@@ -26,10 +26,10 @@ from bert.text.tokenizer_kind import Kind
 from bert.text.vocabulary import TOKENIZER
 from bert.training import checkpoint
 from extensions.tokenizers import byte_bpe
-from tests.bert.convert import test_gpt2 as gpt2
 from tests.bert.convert.folders import SMALL, Choices, Sequences, Values, Words, a_run, models, their_folder, weights
 from tests.extensions.families import test_families as families
 from tests.extensions.families import test_roberta as roberta
+from tests.extensions.gpt import test_family as gpt2
 
 STEPS = {"normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"}}
 ADDED = json.dumps(STEPS | {"added_tokens": [{"content": "@@"}]})

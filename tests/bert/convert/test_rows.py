@@ -21,8 +21,8 @@ from extensions.gpt import generate
 from serve import models
 from serve.items import Masked
 from tests import training
-from tests.bert.convert import test_gpt2 as gpt2
 from tests.bert.convert.folders import SMALL, a_run, same_bits, vocabulary, weights
+from tests.extensions.gpt import test_family as gpt2
 from tests.training import sign
 
 ROWS, ENTRIES = 31, 27

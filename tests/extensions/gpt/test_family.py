@@ -12,7 +12,7 @@ from bert.core.config import ModelConfig
 from bert.model.encoder import variables
 from bert.text.vocabulary import TOKENIZER
 from bert.training import checkpoint
-from extensions.families import gpt2_tokenizer
+from extensions.gpt import tokenizer_files
 from extensions.gpt.task import CausalModel
 from extensions.tokenizers import byte_bpe
 from tests.bert.convert.folders import Values, same_bits, weights
@@ -86,7 +86,7 @@ def test_a_padding_token_that_was_added_and_an_end_that_is_only_added_are_taken(
     content["added_tokens"].append(content["added_tokens"][0] | {"id": number, "content": "[PAD]"})
     content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [content["pre_tokenizer"]]}
     path.write_text(json.dumps(content), encoding="utf-8")
-    text = gpt2_tokenizer.read_tokenizer(exported, ModelConfig(vocab_size=number + 1))
+    text = tokenizer_files.read_tokenizer(exported, ModelConfig(vocab_size=number + 1))
     (tmp_path / "new.json").write_text(text, encoding="utf-8")
     after = byte_bpe.ByteBPE(tmp_path / "new.json")
     assert (after.size, after.end, after.vocabulary["[PAD]"]) == (number + 1, before.end, number)
