@@ -234,7 +234,7 @@ def main(argv: list[str]) -> None:
     )
     vocab = options.output / "vocab.txt"
     then = ("python", "-m", "data.tfrecords", "--source", "SHARDS", "--vocab", vocab, "--output", "FOLDER")
-    ending.tell(options.output, "", *then)
+    ending.print_next_command(options.output, "", *then)
 
 
 if __name__ == "__main__":

@@ -28,12 +28,12 @@ from typing import Any, Protocol, TypedDict, Unpack, get_args, overload
 import numpy as np
 
 from bert import fill_mask, hidden_states, recipes
-from bert.core import cli, effects, library_log, object_urls, rows
+from bert.core import cli, library_log, object_urls, rows, unused_flags
 from bert.core.errors import UsageError
 from bert.embedding import Pool
-from bert.engines.engine import Computes
+from bert.engines.engine import Engine
 from bert.hardware import devices
-from bert.hardware.choices import Compute, Engine, Kind
+from bert.hardware.choices import Compute, DeviceName, EngineName
 from bert.hardware.devices import Device
 from bert.heads import KINDS, MASKED_LM
 from bert.masked_words import MaskedWords
@@ -177,13 +177,13 @@ class Settings:
 
     compute: Compute = "float32"
     batch: int = 32
-    engine: Engine = "tensorflow"
+    engine: EngineName = "tensorflow"
 
 
 class Model:
     """A trained model; `uses` names the methods that it has."""
 
-    def __init__(self, run: Run, settings: Settings, encoder: Computes | None = None) -> None:
+    def __init__(self, run: Run, settings: Settings, encoder: Engine | None = None) -> None:
         """encoder: of the run, with its weights; None for a causal model, whose states are not given."""
         self.run, self.settings, self._encoder = run, settings, encoder
         self._readers: dict[tuple[Any, ...], hidden_states.Reader] = {}
@@ -405,8 +405,8 @@ def load(
     *,
     compute: Compute = "float32",
     batch: int = 32,
-    engine: Engine = "tensorflow",
-    device: Kind = "auto",
+    engine: EngineName = "tensorflow",
+    device: DeviceName = "auto",
 ) -> Model:
     """Load the best, or the newest, checkpoint of a run directory.
 
@@ -418,7 +418,7 @@ def load(
     Raise InputError if it is no run directory, IntegrityError if it is damaged, UsageError if the engine cannot compute
     the model.
     """
-    _check(compute=(compute, Compute), engine=(engine, Engine), device=(device, Kind))
+    _check(compute=(compute, Compute), engine=(engine, EngineName), device=(device, DeviceName))
     if type(batch) is not int or batch < 1:
         raise UsageError(f"batch is {batch!r}; give a number of texts")
     chosen, settings = _device(device), Settings(compute=compute, batch=batch, engine=engine)
@@ -433,7 +433,7 @@ def load(
 
 
 @functools.cache  # TensorFlow's devices cannot be changed once it has a tensor
-def _device(kind: Kind) -> Device:
+def _device(kind: DeviceName) -> Device:
     with library_log.withheld():
         return devices.choose(kind, flag="device")
 
@@ -459,7 +459,7 @@ def train(name: str, config: Any) -> Path:
     flagged = None
     if isinstance(config, Mapping):
         given, config = config, recipe(name, config)
-        effects.check(config, given)
+        unused_flags.check(config, given)
         flagged = cli.flags_in(_words(given), "model")
     run: Path = rows.load(f"{command}:run")(name, config, flagged)
     return run

@@ -125,7 +125,7 @@ def main(argv: list[str]) -> None:
         make=lambda partial: make(options, folders, partial),
     )
     what = "the moving average up to update" if options.ema else "the mean of updates"
-    ending.tell(options.output, f"{what} {', '.join(map(str, steps))}")
+    ending.print_next_command(options.output, f"{what} {', '.join(map(str, steps))}")
 
 
 if __name__ == "__main__":

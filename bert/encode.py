@@ -25,7 +25,7 @@ from bert.core import cli, ending, files, ranges
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import BatchSize, Range
 from bert.embedding import Pool
-from bert.hardware.choices import Engine, Kind
+from bert.hardware.choices import DeviceName, EngineName
 from bert.text.tokenization import Tokenizer
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ class Options:
     that of an import from sentence-transformers"""
     prompt: str | None = None
     """name of the model's prompt that stands before each text, such as query or document; none: its default prompt"""
-    engine: Engine = "tensorflow"
+    engine: EngineName = "tensorflow"
     """what computes the encoder: tensorflow; openvino or openvino_int8, on CPUs; auto: openvino if it can"""
-    device: Kind = "auto"
+    device: DeviceName = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
@@ -130,7 +130,7 @@ def main(argv: list[str]) -> None:
         else:
             count = write_arrays(encoded, reader.pooled, stream)
     truncated = f", {reader.truncated} truncated to {reader.length} tokens" if reader.truncated else ""
-    ending.tell(options.output, f"{count:,} texts{truncated}")
+    ending.print_next_command(options.output, f"{count:,} texts{truncated}")
 
 
 if __name__ == "__main__":

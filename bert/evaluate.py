@@ -23,7 +23,7 @@ from typing import Annotated, Literal
 from bert.core import cli, ending, ranges
 from bert.core.errors import UsageError
 from bert.core.ranges import BatchSize, Range, Share
-from bert.hardware.choices import Compute, Kind
+from bert.hardware.choices import Compute, DeviceName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Options:
     """maximum samples per batch"""
     compute: Compute = "float32"
     """data type of matrix products"""
-    device: Kind = "auto"
+    device: DeviceName = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ def main(argv: list[str]) -> None:
         print(json.dumps(masked_evaluation.of_samples(run, options.data, *how)), flush=True)
     elif options.text is not None:
         print(json.dumps(masked_evaluation.of_texts(run, options.text, options.batch, options.compute)), flush=True)
-    ending.tell(f"evaluated {options.run} on {options.data or options.text}")
+    ending.print_next_command(f"evaluated {options.run} on {options.data or options.text}")
 
 
 if __name__ == "__main__":

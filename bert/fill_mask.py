@@ -24,7 +24,7 @@ from bert.core import cli, ending, files, ranges
 from bert.core.errors import InputError, UsageError
 from bert.core.progress import Progress
 from bert.core.ranges import BatchSize, Range
-from bert.hardware.choices import Compute, Engine, Kind
+from bert.hardware.choices import Compute, DeviceName, EngineName
 
 if TYPE_CHECKING:
     from bert.masked_words import MaskedWords
@@ -52,9 +52,9 @@ class Options:
     """maximum texts per batch"""
     compute: Compute = "float32"
     """data type of matrix products"""
-    engine: Engine = "tensorflow"
+    engine: EngineName = "tensorflow"
     """what computes the encoder: tensorflow; openvino or openvino_int8, on CPUs; auto: openvino if it can"""
-    device: Kind = "auto"
+    device: DeviceName = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ def main(argv: list[str]) -> None:
                 stream.write(json.dumps(filled, ensure_ascii=False) + "\n")
                 count += 1
                 progress.add()
-    ending.tell(options.output, f"{count:,} texts")
+    ending.print_next_command(options.output, f"{count:,} texts")
 
 
 def _shown(filled: dict[str, Any]) -> str:

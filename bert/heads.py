@@ -12,7 +12,7 @@ PRETRAINED = ("pooler", MASKED_LM, "next_sentence", REPLACED_TOKEN, GENERATOR)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class HeadSpec:
     """A kind of head: what it reads, what its outputs mean, and where its parts are."""
 
     name: str
@@ -60,7 +60,7 @@ class Kind:
 
 
 _ROWS = (
-    Kind(
+    HeadSpec(
         name="answer_span",
         module="bert.model.heads:AnswerSpan",
         outputs=2,
@@ -76,7 +76,7 @@ _ROWS = (
         transformers="BertForQuestionAnswering",
         pipeline="question-answering",
     ),
-    Kind(
+    HeadSpec(
         name="classifier",
         module="bert.model.heads:Classifier",
         pooled=True,
@@ -91,7 +91,7 @@ _ROWS = (
         transformers="BertForSequenceClassification",
         pipeline="text-classification",
     ),
-    Kind(
+    HeadSpec(
         name="multilabel",
         module="bert.model.heads:MultiLabel",
         pooled=True,
@@ -106,7 +106,7 @@ _ROWS = (
         problem_type="multi_label_classification",
         pipeline="text-classification",
     ),
-    Kind(
+    HeadSpec(
         name="choice",
         module="bert.model.heads:Choice",
         pooled=True,
@@ -120,7 +120,7 @@ _ROWS = (
         transformers="BertForMultipleChoice",
         pipeline="multiple-choice",
     ),
-    Kind(
+    HeadSpec(
         name="tags",
         module="bert.model.heads:Tags",
         export="bert.export.words:Tagging",
@@ -133,7 +133,7 @@ _ROWS = (
         pipeline="token-classification",
     ),
 )
-EMBEDDING = Kind(
+EMBEDDING = HeadSpec(
     name="embedding",
     module="extensions.embeddings.model:Projection",
     pooled=True,
@@ -150,5 +150,5 @@ EMBEDDING = Kind(
 )
 """What `tasks.train embed` trains. It is no row of the table: such a run has no head, and its config.json says how an
 embedding is made of the states (bert/embedding.py)."""
-KINDS: dict[str, Kind] = {row.name: row for row in _ROWS}
+KINDS: dict[str, HeadSpec] = {row.name: row for row in _ROWS}
 ANSWER_SPAN, CLASSIFIER, MULTILABEL, CHOICE, TAGS = _ROWS

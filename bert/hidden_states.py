@@ -13,7 +13,7 @@ from bert.core.config import ModelConfig
 from bert.core.errors import IntegrityError, UsageError
 from bert.core.progress import Progress
 from bert.embedding import SHORTEST, Embedding, Pool
-from bert.engines.engine import Computes
+from bert.engines.engine import Engine
 from bert.model.heads import pooled
 from bert.runs import Run
 from bert.text.batches import Batches, padded
@@ -35,7 +35,7 @@ class Reader:
     def __init__(
         self,
         run: Run,
-        encoder: Computes | None = None,
+        encoder: Engine | None = None,
         *,
         layers: tuple[int, ...] = (-1,),
         pool: Pool = "auto",
@@ -112,7 +112,7 @@ def _check(layers: tuple[int, ...], length: int | None, config: ModelConfig) -> 
         raise UsageError(f"--length {length}: the model has only {positions} positions; give a smaller value")
 
 
-def _features(encoder: Computes, layers: tuple[int, ...], made: Embedding, compiled: bool) -> Callable[..., tf.Tensor]:
+def _features(encoder: Engine, layers: tuple[int, ...], made: Embedding, compiled: bool) -> Callable[..., tf.Tensor]:
     """Return a function of ids, mask, segments [B, T] that gives features [B, L, D], or unpooled [B, T, L, D]."""
 
     def features(states: list[tf.Tensor], mask: tf.Tensor) -> tf.Tensor:

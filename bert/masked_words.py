@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.core.errors import InputError, IntegrityError
-from bert.hardware.choices import Compute, Engine
+from bert.hardware.choices import Compute, EngineName
 from bert.heads import MASKED_LM
 from bert.model import heads
 from bert.runs import Run
@@ -25,7 +25,7 @@ class MaskedWords:
         run: Run,
         compute: Compute = "float32",
         batch: int = 32,
-        engine: Engine = "tensorflow",
+        engine: EngineName = "tensorflow",
         compiled: bool = True,
     ) -> None:
         """compute: data type of matrix products. batch: maximum number of texts that are computed at once.

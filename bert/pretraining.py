@@ -21,7 +21,7 @@ from bert.core.stopping import stops
 from bert.hardware.devices import Device
 from bert.model import heads, losses
 from bert.model.encoder import Encoder, Mode, TokenBatch
-from bert.model.parts import WHOLE, Parts
+from bert.model.model_shard import UNSHARDED, Parts
 from bert.recipes import Phase
 from bert.text import records, sampler, vocabulary
 from bert.text.instance_config import MASK_SHARES
@@ -33,7 +33,7 @@ from bert.training.objective import Objective
 from bert.training.task import Task
 
 SPLITS = ("train", "heldout")
-ALONE = Communicator()
+SINGLE_PROCESS = Communicator()
 CAUSAL: Rows[Callable[..., Any]] = Rows(
     {
         "task": "extensions.gpt.task:CausalLM",
@@ -54,7 +54,7 @@ TEACHING: Rows[Callable[..., Any]] = Rows(
 class PretrainingModel(tf.Module):
     """Encoder, masked-LM head and, unless `pairs` is "none", pooler and the head for the pair objective."""
 
-    def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp", parts: Parts = WHOLE) -> None:
+    def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp", parts: Parts = UNSHARDED) -> None:
         super().__init__()
         self.encoder = Encoder(config, seed, parts)
         self.masked_lm = heads.MaskedLM(config, seed, parts)
@@ -102,7 +102,7 @@ PAIRS = Objective(
 class Pretraining(Task):
     """The objectives: masked words ("mlm"), and "nsp" or "sop" unless `pairs` is "none"."""
 
-    def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp", parts: Parts = WHOLE) -> None:
+    def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp", parts: Parts = UNSHARDED) -> None:
         self.module = PretrainingModel(config, seed, pairs, parts)
         self.pairs = pairs
         self.objectives = (MASKED_WORDS,) if pairs == "none" else (MASKED_WORDS, PAIRS._replace(name=pairs))
@@ -187,7 +187,9 @@ def resolve(config: PretrainConfig, data: loop.Data, device: Device, replicas: i
     )
 
 
-def datasets(folder: Path, config: PretrainConfig, comm: Communicator = ALONE) -> tuple[loop.Data, loop.Data | None]:
+def datasets(
+    folder: Path, config: PretrainConfig, comm: Communicator = SINGLE_PROCESS
+) -> tuple[loop.Data, loop.Data | None]:
     """Return the training and the held-out samples in `folder`, if there are any.
 
     Rank 0 looks at all files; the other ranks open those that they read.
@@ -255,7 +257,7 @@ def describe(config: PretrainConfig, data: loop.Data, ranks: int) -> str:
     requested, config = config, resolve(config, data, Device(kind="GPU"), ranks // parts)
     sequence = loop.sequence_length(config.model, data)
     predictions = sequence if config.model.causal else data.spec["masked_lm_ids"]["shape"][0]
-    teacher = TEACHING["teacher_of"](config, sequence, ALONE).config if config.distill.teacher else None
+    teacher = TEACHING["teacher_of"](config, sequence, SINGLE_PROCESS).config if config.distill.teacher else None
     planned: Callable[..., dict[str, str]] = rows.load(PLAN)
     lines = planned(config, ranks, sequence=sequence, predictions=predictions, available=len(data), teacher=teacher)
     if change := config.batch.change(requested.batch):
@@ -290,9 +292,9 @@ def train(phase: Phase, comm: Communicator, recipe: str) -> None:
     config = phase.config
     data, heldout = datasets(_folder(phase), config, comm)
     requested, config = config, resolve(config, data, comm.device, comm.replicas.size)
-    loop.tell(config.batch.change(requested.batch), comm)
+    loop.print_on_first_rank(config.batch.change(requested.batch), comm)
     if heldout is None:
-        loop.tell(
+        loop.print_on_first_rank(
             f"warning: {_folder(phase)}: nothing is held out, so there are no held-out figures; make the data from "
             "more documents, or with a larger --held_out_fraction of data.shards",
             comm,
@@ -326,7 +328,7 @@ def _vocab(phase: Phase) -> Path:
     return vocabulary.path_in(_folder(phase))
 
 
-class _Begin(NamedTuple):
+class _PhaseStart(NamedTuple):
     """What a phase begins with: its name, its resolved configuration, and its data."""
 
     name: str
@@ -336,19 +338,19 @@ class _Begin(NamedTuple):
 
 def check_phases(phases: Sequence[Phase], comm: Communicator) -> None:
     """Raise the errors with which any phase would begin; those of a later one would otherwise come after days."""
-    begun: list[_Begin] = []
+    begun: list[_PhaseStart] = []
     for phase in phases:
         data, heldout = datasets(_folder(phase), phase.config, comm)
         loop.check_early_end(phase.config, heldout)
         config = resolve(phase.config, data, comm.device, comm.replicas.size)
         resume.check_vocabulary(_vocab(phases[0]), _vocab(phase), config.model.causal)
-        begun.append(_Begin(phase.name, config, data))
+        begun.append(_PhaseStart(phase.name, config, data))
     for before, later in itertools.pairwise(begun):
         _check_later(later, comm)
         _check_heads(before, later)
 
 
-def _check_later(begin: _Begin, comm: Communicator) -> None:
+def _check_later(begin: _PhaseStart, comm: Communicator) -> None:
     """Raise the errors with which a phase would begin that is not the first one, beside those of its data alone."""
     _, config, data = begin
     tokens, replicas = loop.sequence_length(config.model, data), comm.replicas
@@ -359,7 +361,7 @@ def _check_later(begin: _Begin, comm: Communicator) -> None:
     _check_pairs(config, data)
 
 
-def _check_heads(before: _Begin, later: _Begin) -> None:
+def _check_heads(before: _PhaseStart, later: _PhaseStart) -> None:
     """Raise UsageError if a phase needs a head that the phase before it has not."""
     if later.config.model.causal or objective_of(later.config).new_heads:
         return
@@ -393,7 +395,7 @@ def _runs_fit(phases: Sequence[Phase]) -> bool:
                 f"{phase.config.run.path} has no checkpoint; give --run.directory for new runs, or run {later.name} "
                 "alone to go on with it"
             )
-        if resume.grows(phase.config.run):
+        if resume.will_be_extended(phase.config.run):
             raise UsageError(
                 f"{phase.config.run.path}: cannot become longer (run.steps {phase.config.run.steps}), because "
                 f"{later.config.run.path} has begun from its weights; give --run.directory for new runs, or "
@@ -407,7 +409,7 @@ def _tell_schedule(phases: Sequence[Phase], comm: Communicator) -> None:
     for number, (phase, later) in enumerate(itertools.pairwise(phases), start=2):
         first, end = later.config.optimizer.first_step, phase.config.optimizer.first_step + phase.config.run.steps
         if first not in (0, end) and not phase.config.budget.hours:
-            loop.tell(
+            loop.print_on_first_rank(
                 f"note: the learning rate of {later.name} goes on from update {first} of the schedule, but "
                 f"{phase.name} ends after update {end}; --phase{number}.optimizer.first_step {end} goes on there",
                 comm,
@@ -427,7 +429,7 @@ def train_all(phases: Sequence[Phase], comm: Communicator, recorded: str) -> Non
         for number, phase in enumerate(phases, start=1):
             if comm.broadcast_object(bool(requested)):
                 raise Stopped(f"stopped before phase {number}; the same command goes on with it")
-            loop.tell(f"phase {number} of {len(phases)}: {phase.name} in {phase.config.run.path}", comm)
+            loop.print_on_first_rank(f"phase {number} of {len(phases)}: {phase.name} in {phase.config.run.path}", comm)
             train(phase, comm, phase.name + recorded)
             gc.collect()  # variables and programs of the phase, whose references are cyclic
 
@@ -466,4 +468,4 @@ def _tell_end(phase: Phase) -> None:
         then = ["bert.pretrain", after, "--init.checkpoint", run, "--data.train", "DIR"]
     elif phase.config.model.causal:
         then = ["bert.generate", run, "TEXT"]
-    ending.tell(run, f"{checkpoint.newest(run):,} updates", "python", "-m", *then)
+    ending.print_next_command(run, f"{checkpoint.newest(run):,} updates", "python", "-m", *then)

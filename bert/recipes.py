@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from bert.core import cli, config_file, effects, rows
+from bert.core import cli, config_file, rows, unused_flags
 from bert.core.config import (
     BatchConfig,
     InitConfig,
@@ -240,7 +240,7 @@ def choose(argv: Sequence[str], *, prog: str, description: str, small: bool = Fa
         chosen = RECIPES[name].miniature() if small else RECIPES[name]
         for own, part in zip(flags_of_phases(given.words[1:], chosen), chosen.phases, strict=True):
             config = cli.override(part.config, own, prog=f"{prog} {name}", description=description)
-            effects.check(config, given.flags(own))
+            unused_flags.check(config, given.flags(own))
             phases.append(replace(part, config=config, flagged=given.model_flags(own)))
     return phases
 

@@ -223,7 +223,7 @@ def main(argv: list[str]) -> None:
     draw(plotted, output / "curves.png")
     files.write_json(output / "report.json", {name: as_json(row) for name, row in rows.items()})
     print(f"{table(rows)}\n\ncurves     {output / 'curves.png'}", flush=True)
-    ending.tell(output)
+    ending.print_next_command(output)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.core.rows import Rows
 from bert.engines import engine as engines
-from bert.engines.engine import Computes
-from bert.hardware.choices import Compute, Engine
+from bert.engines.engine import Engine
+from bert.hardware.choices import Compute, EngineName
 from bert.heads import KINDS
 from bert.labels import Head
 from bert.model import cost
@@ -51,7 +51,7 @@ class Bases(Protocol):
 
     def encoder(
         self, config: ModelConfig, folder: Path, compute: Compute, engine: Literal["tensorflow", "openvino"]
-    ) -> Computes:
+    ) -> Engine:
         """Return the encoder of a checkpoint that is verified, with its updates."""
 
 
@@ -129,8 +129,8 @@ class Run:
         return base
 
     def encoder(
-        self, compute: Compute = "float32", engine: Engine = "tensorflow", heads: Sequence[tf.Module] = ()
-    ) -> Computes:
+        self, compute: Compute = "float32", engine: EngineName = "tensorflow", heads: Sequence[tf.Module] = ()
+    ) -> Engine:
         """Return the encoder with its weights; assign those of `heads`, too.
 
         compute: data type of its matrix products. engine: what computes it. Raise as `load`, `engines.choose` and

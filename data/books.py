@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from bert.core import cli, outputs
 from bert.core.errors import InputError
 from bert.core.workspace import Work
-from data.pipeline import decoding, gutenberg, hyphens, losses, parts, sources, tasks
+from data.pipeline import decoding, document_files, drop_counts, gutenberg, hyphens, sources, tasks
 from data.splitting.sentences import CLOSING, TERMINAL
 
 MAX_BYTES = 64 * 1024 * 1024  # a book is held in memory
@@ -161,8 +161,8 @@ class BooksStage(sources.SourceStage):
         verdicts = iter(task.settings.verdicts)
         counts: Counter[str] = Counter({"files": 0, "books": 0, "refused": 0, "only legal text": 0, "pieces": 0})
         refused: dict[str, str] = {}
-        size, lost = 0, losses.Losses()
-        with parts.Writer(task.target) as writer:
+        size, lost = 0, drop_counts.DropCounts()
+        with document_files.Writer(task.target) as writer:
             for path in task.files:
                 name = sources.relative_name(path, options.source)
                 identifier = sources.document_name(path, options.source)

@@ -36,9 +36,9 @@ from bert.core.errors import InputError, UsageError
 from bert.core.progress import MB, Progress
 from bert.core.ranges import Range
 from bert.core.workspace import Work
-from data.pipeline import languages, losses, parts, tasks, workers
+from data.pipeline import document_files, drop_counts, languages, tasks, workers
+from data.pipeline.document_files import Part
 from data.pipeline.duplicates import VERDICTS, normalise, saved_verdicts, survey
-from data.pipeline.parts import Part
 from data.pipeline.sources import MAX_DOCUMENT
 from data.pipeline.tasks import TaskResult
 from data.splitting import sentences
@@ -127,9 +127,9 @@ def split_part(task: SplitTask) -> dict[str, Any]:
     """Write the sentences of one part. Return the number of its documents by outcome, and its losses."""
     punkt = _load_splitter(task.punkt)
     counts: Counter[str] = Counter()
-    lost = losses.Losses()
+    lost = drop_counts.DropCounts()
     with open(task.target, "wb") as stream:
-        for document, verdict in zip(parts.read_records(task.source, "text"), task.verdicts, strict=True):
+        for document, verdict in zip(document_files.read_records(task.source, "text"), task.verdicts, strict=True):
             text = document["text"]
             counts["read"] += 1
             lost.read(1, len(text))
@@ -143,7 +143,7 @@ def split_part(task: SplitTask) -> dict[str, Any]:
                 lost.drop(reason, 1, len(text) - gone.total())
                 _drop_lines(gone, lost)
                 continue
-            stream.write(parts.encode({"id": document["id"], "sentences": split}))
+            stream.write(document_files.encode({"id": document["id"], "sentences": split}))
             counts.update(documents=1, sentences=len(split), characters=size)
             lost.wrote(1, size)
             lost.drop(BETWEEN, 0, len(text) - size - gone.total())
@@ -151,7 +151,7 @@ def split_part(task: SplitTask) -> dict[str, Any]:
     return {**counts, "losses": lost.report()}
 
 
-def _drop_lines(gone: Counter[str], lost: losses.Losses) -> None:
+def _drop_lines(gone: Counter[str], lost: drop_counts.DropCounts) -> None:
     for rule, characters in gone.items():
         lost.drop(rule, 0, characters)
 
@@ -235,17 +235,17 @@ class DocumentsStage(tasks.Stage[SplitTask]):
         return split_part(task)
 
     def finish(self, tasks: Sequence[SplitTask], results: Sequence[TaskResult]) -> outputs.StageResult:
-        lost = losses.total(result.pop("losses", {}) for result in results)
+        lost = drop_counts.total(result.pop("losses", {}) for result in results)
         reasons = DROPPED if self.options.near_duplicates is None else (*DROPPED, NEAR)
-        counts = dict.fromkeys(("read", "documents", *reasons), 0) | parts.total(results)
+        counts = dict.fromkeys(("read", "documents", *reasons), 0) | document_files.total(results)
         if not counts["documents"]:
             where, least = self.sources[0].path.parent, self.options.minimum_characters
             remedy = "give other text, or leave --filter out" if self.options.filter else "give more text"
             raise InputError(
                 f"{where}: no document is left that has a sentence and {least} characters; "
-                f"documents dropped, with their characters: {losses.dropped(lost)}; {remedy}"
+                f"documents dropped, with their characters: {drop_counts.dropped(lost)}; {remedy}"
             )
-        losses.tell(self.name, lost, CAUSES)
+        drop_counts.tell(self.name, lost, CAUSES)
         kept = ("read", "documents", "sentences", "characters")
         dropped = ", ".join(f"{number:,} {key}" for key, number in counts.items() if key not in kept)
         print(
@@ -276,7 +276,7 @@ class DocumentsStage(tasks.Stage[SplitTask]):
 def _sample(sources: Sequence[Part]) -> Iterator[str]:
     """Yield texts spread over the parts, at most `PUNKT_SAMPLE` characters in all, even if a single one is longer."""
     left = PUNKT_SAMPLE
-    for document in parts.sample(sources, PUNKT_SAMPLE, "text"):
+    for document in document_files.sample(sources, PUNKT_SAMPLE, "text"):
         yield ENDLESS.sub("", document["text"][:left])
         left -= len(document["text"])
         if left <= 0:
@@ -288,7 +288,7 @@ def main(argv: list[str]) -> None:
     sources = [
         part._replace(source=outputs.input_name(folder, options.source))
         for folder in options.source
-        for part in parts.find(folder, "part")
+        for part in document_files.find(folder, "part")
     ]
     language = languages.agreed(options.language, languages.recorded(options.source))
     if options.language and not options.punkt:

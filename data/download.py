@@ -273,7 +273,7 @@ def main(argv: list[str]) -> None:
     if reader := READERS.get(name):
         documents = options.output.with_name(f"{options.output.name}-documents")
         then = ("python", "-m", f"data.{reader}", "--source", options.output, "--output", documents)
-    ending.tell(options.output, "", *then)
+    ending.print_next_command(options.output, "", *then)
 
 
 if __name__ == "__main__":

@@ -34,9 +34,9 @@ from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.progress import MB, Progress
 from bert.core.ranges import Range, Seed
 from bert.core.workspace import Work
-from data.pipeline import languages, losses, parts, tasks, workers
+from data.pipeline import document_files, drop_counts, languages, tasks, workers
+from data.pipeline.document_files import Part
 from data.pipeline.duplicates import held_out_limit, is_held_out
-from data.pipeline.parts import Part
 from data.pipeline.tasks import TaskResult
 
 FEWEST = 8  # documents of a training shard, if there is a choice
@@ -135,8 +135,8 @@ class KeyTask(NamedTuple):
 def write_keys(task: KeyTask) -> int:
     """Write the key, the size of the line and the characters of each document of a part. Return their number."""
     rows: list[tuple[int, int, int]] = []
-    for path, number, line in parts.lines([task.source]):
-        sentences = parts.decode(line, path, number, "sentences")["sentences"]
+    for path, number, line in document_files.lines([task.source]):
+        sentences = document_files.decode(line, path, number, "sentences")["sentences"]
         text = "\n".join(sentences)
         rows.append((content_key(text, task.seed), len(line), len(text) - max(0, len(sentences) - 1)))
     with files.atomic_write(task.target, "wb") as stream:
@@ -161,7 +161,7 @@ def copy(task: CopyTask) -> int:
     """
     buffers: dict[int, bytearray] = {}
     places, buffered, total, number = task.begins.copy(), 0, 0, 0
-    for _, number, line in parts.lines([task.source]):
+    for _, number, line in document_files.lines([task.source]):
         if number > len(task.files):
             break
         buffers.setdefault(int(task.files[number - 1]), bytearray()).extend(line)
@@ -336,11 +336,11 @@ class ShardsStage(tasks.Stage[ShardTask]):
             "held_out_documents": held_out,
             "held_out_characters": characters[1],
         }
-        lost = losses.Losses()
+        lost = drop_counts.DropCounts()
         lost.read(documents, sum(characters))
         for split in ("train", "held_out"):
             lost.wrote(counts[f"{split}_documents"], counts[f"{split}_characters"])
-        losses.tell("shards", lost.report())
+        drop_counts.tell("shards", lost.report())
         each = {one: sum(records[name] for name in source_of if source_of[name] == one) for one in source_names}
         self._tell(counts, each)
         extra = {"losses": lost.report()} | languages.of(self.options.source)
@@ -414,7 +414,7 @@ def _read_note(path: Path) -> int:
 
 def main(argv: list[str]) -> None:
     options = tasks.parse(Options, argv, prog="python -m data.shards", description=__doc__)
-    stage = ShardsStage(options, parts.find(options.source, "part", "documents"))
+    stage = ShardsStage(options, document_files.find(options.source, "part", "documents"))
     tasks.build(stage, options.output, options)
     if options.shards and manifest.is_finished(options.output):  # not so if other shares are missing
         built = manifest.load(options.output, "shards")

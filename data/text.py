@@ -31,7 +31,7 @@ from bert.core.workspace import Work
 from data import books
 from data.layouts import json_text, plain, rows, tables
 from data.layouts.rows import Columns, Row
-from data.pipeline import decoding, hyphens, losses, parts, sources, tasks
+from data.pipeline import decoding, document_files, drop_counts, hyphens, sources, tasks
 
 PLAIN, JSON, SEPARATED = (".txt", ".md"), (".jsonl", ".ndjson", ".json"), {".csv": ",", ".tsv": "\t"}
 COLUMNS = {".parquet": tables.parquet, ".arrow": tables.arrow}
@@ -93,7 +93,7 @@ def read_documents(
     identifier: str,
     options: Options,
     counts: Counter[str],
-    lost: losses.Losses,
+    lost: drop_counts.DropCounts,
     verdicts: Iterator[int] | None = None,
 ) -> Iterator[Document]:
     """Yield the documents of a file. Count its encoding, bad rows, and the control characters removed, in `counts`.
@@ -123,7 +123,7 @@ def _plain(
     identifier: str,
     options: Options,
     counts: Counter[str],
-    lost: losses.Losses,
+    lost: drop_counts.DropCounts,
     verdicts: Iterator[int] | None,
 ) -> Iterator[Document]:
     encoding = _encoding(path, options, counts)
@@ -164,7 +164,7 @@ def _encoding(path: Path, options: Options, counts: Counter[str]) -> str:
     return encoding
 
 
-def _counted(text: str, counts: Counter[str], lost: losses.Losses) -> str:
+def _counted(text: str, counts: Counter[str], lost: drop_counts.DropCounts) -> str:
     """Return a text without control characters. Count them, and the characters that it had.
 
     Half a surrogate pair, as of an emoji that was cut in two, becomes U+FFFD and is counted. Python's json and pandas
@@ -225,12 +225,12 @@ class TextStage(sources.SourceStage):
         verdicts = iter(task.settings.verdicts)
         counts: Counter[str] = Counter(files=0, documents=0, empty=0, refused=0, pieces=0)
         refused: dict[str, str] = {}
-        size, lost = 0, losses.Losses()
-        with parts.Writer(task.target) as writer:
+        size, lost = 0, drop_counts.DropCounts()
+        with document_files.Writer(task.target) as writer:
             for path in task.files:
                 name = sources.relative_name(path, options.source)
                 counts["files"] += 1
-                before, of_file = counts["documents"], losses.Losses()
+                before, of_file = counts["documents"], drop_counts.DropCounts()
                 try:
                     identifier = sources.document_name(path, options.source)
                     documents = read_documents(path, identifier, options, counts, of_file, verdicts)
@@ -264,7 +264,9 @@ class TextStage(sources.SourceStage):
         return result
 
 
-def _records(documents: Iterator[Document], counts: Counter[str], lost: losses.Losses) -> Iterator[dict[str, Any]]:
+def _records(
+    documents: Iterator[Document], counts: Counter[str], lost: drop_counts.DropCounts
+) -> Iterator[dict[str, Any]]:
     """Yield the records to write.
 
     A document of several pieces is counted once. A document is counted as empty if no piece of it has text.
@@ -286,7 +288,7 @@ def _records(documents: Iterator[Document], counts: Counter[str], lost: losses.L
     _count_empty(written, counts, lost)
 
 
-def _count_empty(written: bool, counts: Counter[str], lost: losses.Losses) -> None:
+def _count_empty(written: bool, counts: Counter[str], lost: drop_counts.DropCounts) -> None:
     """Count the document that has ended, if nothing of it was written. Its white space is counted already."""
     if not written:
         counts["empty"] += 1

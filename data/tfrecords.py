@@ -38,8 +38,8 @@ from bert.core.workspace import Work
 from bert.text import frames, instance_config, instances, tf_example, tokenization, tokenizer_kind, vocabulary
 from bert.text.instance_config import InstanceConfig
 from bert.text.tokenization import Tokenizer
-from data.pipeline import languages, losses, parts, tasks, workers
-from data.pipeline.parts import Part
+from data.pipeline import document_files, drop_counts, languages, tasks, workers
+from data.pipeline.document_files import Part
 from data.pipeline.tasks import TaskResult
 from data.vocab import MOST_UNKNOWN, check_case
 
@@ -132,7 +132,7 @@ def write_shard(task: ShardTask) -> dict[str, Any]:
     name = task.source.path.name
     rng = np.random.default_rng([task.options.seed, int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])])
     counts: Counter[str] = Counter()
-    lost = losses.Losses()
+    lost = drop_counts.DropCounts()
     masks: Counter[str] = Counter()
     with frames.RecordWriter(task.target) as writer:
         for block in blocks(task.source):
@@ -194,7 +194,9 @@ def used_by(plan: instances.PairPlan, documents: instances.Documents) -> tuple[n
     return is_used, int(np.count_nonzero(np.cumsum(begins, out=begins)))
 
 
-def _count_losses(lost: losses.Losses, block: list[list[str]], has_tokens: np.ndarray, is_used: np.ndarray) -> None:
+def _count_losses(
+    lost: drop_counts.DropCounts, block: list[list[str]], has_tokens: np.ndarray, is_used: np.ndarray
+) -> None:
     """Count the documents of a block. is_used: for those with tokens, whether they are in a record."""
     sizes = np.array([sum(map(len, sentences)) for sentences in block], np.int64)
     outcome = np.zeros(len(block), np.int64)
@@ -285,8 +287,8 @@ def blocks(shard: Part) -> Iterator[list[list[str]]]:
         raise InputError(f"{shard.path}: no document in it; run data.shards again")
     count, offset, yielded = -(-size // BLOCK), 0, 0
     documents: list[list[str]] = []
-    for path, number, line in parts.lines([shard]):
-        documents.append(parts.decode(line, path, number, "sentences")["sentences"])
+    for path, number, line in document_files.lines([shard]):
+        documents.append(document_files.decode(line, path, number, "sentences")["sentences"])
         offset += len(line)
         if offset * count // size > yielded:
             yield documents
@@ -302,7 +304,7 @@ def tokenize(
     """
     ids, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
     sentences_of = (_as_within(document, tokenizer) for document in block)
-    for batch in parts.batches(itertools.chain.from_iterable(block if alone else sentences_of), len):
+    for batch in document_files.batches(itertools.chain.from_iterable(block if alone else sentences_of), len):
         flat, splits = tokenizer.encode(batch)
         ids.append(flat)
         lengths.append(np.diff(splits))
@@ -351,9 +353,9 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
         return [task.target, frames.index_path(task.target)]
 
     def finish(self, tasks: Sequence[ShardTask], results: Sequence[TaskResult]) -> outputs.StageResult:
-        lost = losses.total(result.pop("losses", {}) for result in results)
-        _tell_masks(parts.total(result.pop("masks", {}) for result in results))
-        by_split = parts.by_split(tasks, results)
+        lost = drop_counts.total(result.pop("losses", {}) for result in results)
+        _tell_masks(document_files.total(result.pop("masks", {}) for result in results))
+        by_split = document_files.by_split(tasks, results)
         for task, result in zip(tasks, results, strict=True):
             trained = task.target.name.startswith("train-")  # what is held out of a small source may be too little
             if trained and not result[self.unit]:
@@ -364,13 +366,13 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
                 "trainings have no held-out figures; give data.shards more documents or a larger --held_out_fraction",
                 file=sys.stderr,
             )
-        counts = {split: parts.total(split_results) for split, split_results in by_split.items()}
+        counts = {split: document_files.total(split_results) for split, split_results in by_split.items()}
         if self.options.pairs == "nsp":
             self._check_pairs(counts)
         written = {task.target.name: result[self.unit] for task, result in zip(tasks, results, strict=True)}
         names = ("tokens", "unknown_tokens", "unused_tokens")
         tokens, unknown, unused = (sum(result.get(name, 0) for result in results) for name in names)
-        losses.tell(self.name, lost)
+        drop_counts.tell(self.name, lost)
         cause = "; make a larger vocabulary, or one of this text" if unknown > MOST_UNKNOWN * tokens else ""
         print(
             f"tfrecords: {'warning: ' if cause else ''}{sum(written.values()):,} {self.unit}, {tokens:,} tokens, "
@@ -442,8 +444,8 @@ def main(argv: list[str]) -> None:
     options = tasks.parse(Options, argv, prog="python -m data.tfrecords", description=__doc__)
     # Inherited by the workers, each of which would allocate a GPU's whole memory.
     os.environ.update(workers.NO_GPU | workers.ONE_THREAD)
-    shards = parts.find(options.source, "train", "shards")
-    shards += parts.find(options.source, "heldout", "shards", may_lack=True)  # of a small corpus
+    shards = document_files.find(options.source, "train", "shards")
+    shards += document_files.find(options.source, "heldout", "shards", may_lack=True)  # of a small corpus
     tasks.build(TfrecordsStage(options, shards), options.output, options)
 
 

@@ -33,9 +33,9 @@ from bert.core.workspace import Work
 from bert.text import causal_tokenizer, token_file
 from bert.text.causal_tokenizer import CausalTokenizer
 from bert.text.vocabulary import TOKENIZER
-from data.pipeline import parts, tasks
+from data.pipeline import document_files, tasks
+from data.pipeline.document_files import Part
 from data.pipeline.duplicates import VERDICTS, Survey, is_held_out, saved_verdicts, survey
-from data.pipeline.parts import Part
 from data.pipeline.tasks import TaskResult
 from data.pipeline.workers import ONE_THREAD
 
@@ -73,7 +73,7 @@ def write_tokens(task: TokenTask) -> Counter[str]:
     tokenizer = _load_tokenizer(task.tokenizer, task.tokenizer_sha256)
     counts: Counter[str] = Counter(documents=0, tokens=0, bytes=0)
     with token_file.TokenWriter(task.target, tokenizer.size) as writer:
-        for texts in parts.batches(_texts(task), len):
+        for texts in document_files.batches(_texts(task), len):
             for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
                 writer.write([*ids, tokenizer.end])
                 counts.update(documents=1, bytes=len(text.encode("utf-8", "replace")))
@@ -90,9 +90,9 @@ def _load_tokenizer(path: Path, sha256: str) -> CausalTokenizer:
 
 def _texts(task: TokenTask) -> Iterator[str]:
     for source, verdicts in zip(task.sources, task.verdicts, strict=True):
-        for (path, number, line), verdict in zip(parts.lines([source]), verdicts, strict=True):
+        for (path, number, line), verdict in zip(document_files.lines([source]), verdicts, strict=True):
             if verdict == task.verdict:
-                yield parts.decode(line, path, number, "text")["text"]
+                yield document_files.decode(line, path, number, "text")["text"]
 
 
 def divide(surveyed: Survey, share: float) -> np.ndarray:
@@ -154,11 +154,11 @@ class TokensStage(tasks.Stage[TokenTask]):
         return [task.target, token_file.checks_path(task.target)]
 
     def finish(self, tasks: Sequence[TokenTask], results: Sequence[TaskResult]) -> outputs.StageResult:
-        by_split = parts.by_split(tasks, results)
+        by_split = document_files.by_split(tasks, results)
         if not all(by_split.values()):
             where = self.options.source[0]
             raise InputError(f"{where}: fewer than two different documents, of which one is held out; give more text")
-        counts: dict[str, Any] = {split: parts.total(some) for split, some in by_split.items()}
+        counts: dict[str, Any] = {split: document_files.total(some) for split, some in by_split.items()}
         verdicts = Counter(verdict for some in self.verdicts for verdict in some)
         dropped = {name: verdicts[verdict] for verdict, name in enumerate(VERDICTS) if name}
         for split, sums in counts.items():
@@ -189,7 +189,7 @@ def main(argv: list[str]) -> None:
     options = tasks.parse(Options, argv, prog="python -m data.tokens", description=__doc__)
     os.environ.update(ONE_THREAD)  # inherited by the workers
     manifest.load(options.tokenizer, "bpe")
-    sources = [part for folder in options.source for part in parts.find(folder, "part")]
+    sources = [part for folder in options.source for part in document_files.find(folder, "part")]
     tasks.build(TokensStage(options, sources), options.output, options)
 
 

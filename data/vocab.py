@@ -24,12 +24,12 @@ from bert.core.errors import InputError, UsageError
 from bert.core.progress import MB, Progress
 from bert.core.ranges import Range
 from bert.text import tokenization, vocabulary
-from bert.text.normalization import Normalizer, Rules
+from bert.text.normalization import Normalizer, TokenizerConfig
 from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import SPECIAL
 from bert.text.wordpiece import LONGEST_CACHED, MAX_CACHED, WordPiece
-from data.pipeline import losses, parts, tasks
-from data.pipeline.parts import Part
+from data.pipeline import document_files, drop_counts, tasks
+from data.pipeline.document_files import Part
 
 CODE_POINTS = 0x110000
 MEGABYTE = 1_000_000
@@ -83,9 +83,9 @@ class Options:
                 f"are in {vocabulary.RULES} beside it; leave them out"
             )
 
-    def rules(self) -> Rules:
+    def rules(self) -> TokenizerConfig:
         """Return the rules by which texts become words."""
-        return Rules(
+        return TokenizerConfig(
             lower_case=self.lower_case,
             strip_accents=self.lower_case if self.strip_accents is None else self.strip_accents,
             split_ideographs=self.split_ideographs,
@@ -93,7 +93,7 @@ class Options:
         )
 
 
-def train(texts: Callable[[], Iterable[str]], size: int, rules: Rules) -> list[str]:
+def train(texts: Callable[[], Iterable[str]], size: int, rules: TokenizerConfig) -> list[str]:
     """Return up to `size` tokens: special tokens, characters inside words, characters that begin words, merged pieces.
 
     `texts()` is called twice: to count the characters and to train on the words, which are those of `rules`.
@@ -104,7 +104,7 @@ def train(texts: Callable[[], Iterable[str]], size: int, rules: Rules) -> list[s
     normalizer = Normalizer(rules)
     spaced = _Spaced(normalizer)
     most = (size - len(SPECIAL) - len(rules.special)) // 2  # each character may be there twice
-    characters = _alphabet(map(spaced, parts.training_pieces(texts())), min(1000, size // 8), most)
+    characters = _alphabet(map(spaced, document_files.training_pieces(texts())), min(1000, size // 8), most)
     inside = ["##" + character for character in characters if len(normalizer.words("a" + character)) == 1]
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
@@ -116,7 +116,7 @@ def train(texts: Callable[[], Iterable[str]], size: int, rules: Rules) -> list[s
     )
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.train_from_iterator(map(spaced, parts.training_pieces(texts())), trainer)
+    tokenizer.train_from_iterator(map(spaced, document_files.training_pieces(texts())), trainer)
     ids = tokenizer.get_vocab()
     return sorted(ids, key=ids.__getitem__)
 
@@ -156,13 +156,13 @@ def _alphabet(texts: Iterable[str], least: int, most: int) -> list[str]:
     return [chr(code) for code in order[: min(max(least, covering), most)]]
 
 
-def unknown_share(texts: Iterable[str], tokens: Sequence[str], rules: Rules) -> float:
+def unknown_share(texts: Iterable[str], tokens: Sequence[str], rules: TokenizerConfig) -> float:
     """Return the share of [UNK] among the tokens of some texts."""
     ids, _ = WordPiece(tokens, rules).encode(list(texts))
     return float(np.mean(ids == tokens.index("[UNK]"))) if len(ids) else 0.0
 
 
-def without_accents(texts: Iterable[str], rules: Rules) -> tuple[float, str]:
+def without_accents(texts: Iterable[str], rules: TokenizerConfig) -> tuple[float, str]:
     """Return the share of the words that are others without their accents, and the most frequent one."""
     keeping = Normalizer(dataclasses.replace(rules, strip_accents=False))
     words = Counter(word for text in texts for token in keeping.tokens(text) for word in keeping.words(token))
@@ -197,8 +197,8 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
             vocabulary.copy(options.vocab, partial)
     else:
         assert options.size is not None and options.source is not None
-        lost, rules = losses.Losses(), options.rules()
-        size = parts.sampled_size(sources, options.max_megabytes * MEGABYTE)
+        lost, rules = drop_counts.DropCounts(), options.rules()
+        size = document_files.sampled_size(sources, options.max_megabytes * MEGABYTE)
         with tempfile.TemporaryFile(dir=partial) as stream, Progress("vocab", MB, 2 * size) as progress:
             texts_looked_at: list[str] = []
             sampled = _sample(sources, options.max_megabytes, stream, texts_looked_at)
@@ -206,7 +206,7 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
             tokens = train(lambda: next(passes), options.size, rules)
         fewer = f" instead of {options.size:,}: no more pieces occur twice" if len(tokens) < options.size else ""
         extra["losses"] = _not_sampled(options.source, lost)
-        losses.tell("vocab", extra["losses"])
+        drop_counts.tell("vocab", extra["losses"])
         print(f"vocab: {len(tokens):,} tokens{fewer}", file=sys.stderr)
         unknown = unknown_share(texts_looked_at, tokens, rules)
         remedy = "; give a larger --size" if unknown > MOST_UNKNOWN else ""
@@ -221,7 +221,7 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
     return outputs.StageResult(counts={"tokens": len(tokens)}, records={name: len(tokens)}, extra=extra)
 
 
-def _not_sampled(shards: Path, lost: losses.Losses) -> losses.Report:
+def _not_sampled(shards: Path, lost: drop_counts.DropCounts) -> drop_counts.Report:
     """Count as dropped what the shards have for training and the sample has not.
 
     The documents and characters of the shards are in their manifest; that of version 1.0 has no characters, so all that
@@ -229,9 +229,9 @@ def _not_sampled(shards: Path, lost: losses.Losses) -> losses.Report:
     """
     used = lost.report()
     counts = manifest.load(shards, "shards").counts
-    have = {unit: counts.get(f"train_{unit}") for unit in losses.UNITS}
-    left = {unit: number - used[unit][losses.OUT] for unit, number in have.items() if isinstance(number, int)}
-    documents, characters = (left.get(unit, 0) for unit in losses.UNITS)
+    have = {unit: counts.get(f"train_{unit}") for unit in drop_counts.UNITS}
+    left = {unit: number - used[unit][drop_counts.OUT] for unit, number in have.items() if isinstance(number, int)}
+    documents, characters = (left.get(unit, 0) for unit in drop_counts.UNITS)
     if documents or characters:
         lost.read(documents, characters)
         lost.drop("not in the sample (--max_megabytes)", documents, characters)
@@ -247,7 +247,7 @@ def _sample(
     """
     size = min(sum(source.path.stat().st_size for source in sources), max_megabytes * MEGABYTE)
     step = max(1, -(-size // (CHECKED_MEGABYTES * MEGABYTE)))
-    for index, document in enumerate(parts.sample(sources, max_megabytes * MEGABYTE, "sentences")):
+    for index, document in enumerate(document_files.sample(sources, max_megabytes * MEGABYTE, "sentences")):
         if index % step == 0:
             texts_looked_at.append(" ".join(document["sentences"]))
         stream.write(json.dumps(document).encode() + b"\n")  # with lone surrogates, as they were read
@@ -260,7 +260,7 @@ def _read_again(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def texts(
-    documents: Iterable[dict[str, Any]], progress: Progress | None = None, lost: losses.Losses | None = None
+    documents: Iterable[dict[str, Any]], progress: Progress | None = None, lost: drop_counts.DropCounts | None = None
 ) -> Iterator[str]:
     """Yield the texts of documents. Count them in `progress` and `lost`, if these are given."""
     for document in documents:
@@ -278,7 +278,7 @@ def main(argv: list[str]) -> None:
     options = tasks.parse(Options, argv, prog="python -m data.vocab", description=__doc__)
     if options.vocab:  # then the text is not read
         options = dataclasses.replace(options, source=None)
-    sources = parts.find(options.source, "train", "shards") if options.source else []
+    sources = document_files.find(options.source, "train", "shards") if options.source else []
     outputs.build(
         options.output,
         stage="vocab",
@@ -290,7 +290,7 @@ def main(argv: list[str]) -> None:
     shards, vocab = options.source or "SHARDS", vocabulary.path_in(options.output)
     then = ("python", "-m", "data.tfrecords", "--source", shards, "--vocab", vocab, "--output", "FOLDER")
     stores.send(options.output)
-    ending.tell(options.output, "", *then)
+    ending.print_next_command(options.output, "", *then)
 
 
 if __name__ == "__main__":

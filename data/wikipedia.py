@@ -28,7 +28,7 @@ from typing import Annotated, Any, NamedTuple
 from bert.core import cli, files, manifest, outputs, rows
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import Range
-from data.pipeline import languages, parts, sources, tasks
+from data.pipeline import document_files, languages, sources, tasks
 from data.splitting.sentences import SENTENCE_END
 from data.wiki import dump, extractor, literals, references, templates, wikitext
 
@@ -380,7 +380,7 @@ def write_articles(folder: Path, articles: Iterable[extractor.Article], headings
     counts = Counter(articles=0, empty=0)
     characters, largest, lost = Counter[str](), Counter[str](), Counter[str]()
     size = 0
-    with parts.Writer(folder) as writer:
+    with document_files.Writer(folder) as writer:
         for article in articles:
             of_article = Counter(article.counts or {"in": len(article.text)})
             body, halves = sources.without_surrogates(article.text)

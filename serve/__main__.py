@@ -34,7 +34,7 @@ from bert.core import cli, ranges
 from bert.core.errors import InputError, UsageError
 from bert.core.progress import SCREEN
 from bert.core.ranges import BatchSize, Range
-from bert.hardware.choices import Compute, Engine, Kind
+from bert.hardware.choices import Compute, DeviceName, EngineName
 
 if TYPE_CHECKING:
     from serve.models import Models
@@ -89,9 +89,9 @@ class Options:
     """write a line of JSON for each request, without its text"""
     compute: Compute = "float32"
     """data type of matrix products"""
-    engine: Engine = "auto"
+    engine: EngineName = "auto"
     """what computes the encoder: openvino or openvino_int8, on CPUs; tensorflow; auto: openvino if it can"""
-    device: Kind = "auto"
+    device: DeviceName = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:

@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serve import description, heads
 from serve.batching import Expired, Job, Queue, QueueFull, Worker
 from serve.heads import Head, Prepared
-from serve.items import RequestError, take
+from serve.items import RequestError, parse_request
 from serve.metrics import Metrics
 from serve.models import Models, Served
 
@@ -324,7 +324,7 @@ async def _disconnected(request: Request) -> None:
 
 
 def _prepare(head: Head, item: Any, most: int) -> Prepared:
-    return head.prepare(take(head.item, item), most)
+    return head.prepare(parse_request(head.item, item), most)
 
 
 def _further(one: Prepared | Refused, job: Job | None) -> Prepared | None:

@@ -17,8 +17,8 @@ from bert import embedding, fill_mask, heads
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.rows import Rows
 from bert.embedding import POOLS
-from bert.engines.engine import Computes
-from bert.hardware.choices import Compute, Engine
+from bert.engines.engine import Engine
+from bert.hardware.choices import Compute, EngineName
 from bert.heads import ANSWER_SPAN, CHOICE, CLASSIFIER, MASKED_LM, MULTILABEL, TAGS
 from bert.masked_words import MaskedWords
 from bert.model.heads import pooled
@@ -35,7 +35,7 @@ from squad.reader import Reader
 from tasks import loading
 from tasks import model as tasks_model
 from tasks.examples import ChoiceExample, TextExample, sentence
-from tasks.inputs import NAMES, Seen
+from tasks.inputs import NAMES, EncodingCounts
 from tasks.model import FineTuned
 from tasks.stored import ExampleKind
 
@@ -61,7 +61,7 @@ class Prepared:
 class Head(abc.ABC):
     """One kind of question to one model."""
 
-    kind: ClassVar[heads.Kind | None] = None
+    kind: ClassVar[heads.HeadSpec | None] = None
     """the kind of head of a fine-tuned model that answers it; None: other models do, too"""
     route: ClassVar[str]
     """the last part of its address"""
@@ -73,11 +73,11 @@ class Head(abc.ABC):
     """what an answer has"""
     run: Run
     """the run, whose weights are loaded"""
-    encoder: Computes
+    encoder: Engine
 
     @classmethod
     @abc.abstractmethod
-    def load(cls, run: Run, compute: Compute, batch: int, engine: Engine) -> Self:
+    def load(cls, run: Run, compute: Compute, batch: int, engine: EngineName) -> Self:
         """Load the model of a run. batch: most rows computed at once. engine: of the encoder. Raise as commands do."""
 
     def details(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Answering(Head):
         )
 
     @classmethod
-    def load(cls, run: Run, compute: Compute, batch: int, engine: Engine) -> Self:
+    def load(cls, run: Run, compute: Compute, batch: int, engine: EngineName) -> Self:
         """As Head has it."""
         return cls(squad_model.load(run, compute, engine), batch)
 
@@ -194,7 +194,7 @@ class _OfTask(Head):
         self.reader = tasks_model.Reader(model, batch, compiled=False)
 
     @classmethod
-    def load(cls, run: Run, compute: Compute, batch: int, engine: Engine) -> Self:
+    def load(cls, run: Run, compute: Compute, batch: int, engine: EngineName) -> Self:
         """As Head has it."""
         return cls(loading.load(run, compute, engine=engine), batch)
 
@@ -205,7 +205,7 @@ class _OfTask(Head):
 
     def _prepared(self, example: Any, most: int) -> Prepared:
         kind = copy.copy(self.model.kind)  # two threads encode, and each counts what it cuts
-        kind.seen = Seen()
+        kind.seen = EncodingCounts()
         try:
             arrays = kind.encode([example], self.model.tokenizer)
         except (InputError, UsageError) as error:  # the latter: a pair, of a model that reads windows of single texts
@@ -301,7 +301,7 @@ class Filling(Head):
         self.model, self.run, self.encoder = model, run, model.encoder
 
     @classmethod
-    def load(cls, run: Run, compute: Compute, batch: int, engine: Engine) -> Self:
+    def load(cls, run: Run, compute: Compute, batch: int, engine: EngineName) -> Self:
         """As Head has it."""
         return cls(run, MaskedWords(run, compute, batch, engine, compiled=False))
 
@@ -357,7 +357,7 @@ class Embedding(Head):
     title = "Compute the features of a text"
     answer = "`features`, `tokens` (their number) and whether the text was `truncated`"
 
-    def __init__(self, run: Run, encoder: Computes, batch: int) -> None:
+    def __init__(self, run: Run, encoder: Engine, batch: int) -> None:
         """encoder: of the run. batch: maximum texts that are computed at once."""
         self.run, self.encoder = run, encoder
         self.tokenizer, self.made = run.tokenizer, embedding.of(run.settings, run.settings_path)
@@ -367,7 +367,7 @@ class Embedding(Head):
         self._encode = encoder.function(self._pooled, compiled=False)
 
     @classmethod
-    def load(cls, run: Run, compute: Compute, batch: int, engine: Engine) -> Self:
+    def load(cls, run: Run, compute: Compute, batch: int, engine: EngineName) -> Self:
         """As Head has it."""
         return cls(run, run.encoder(compute, engine), batch)
 
@@ -434,7 +434,7 @@ def routes() -> list[type[Head]]:
     return [*HEADS, *OTHERS.values()]
 
 
-def of_run(run: Run, compute: Compute, batch: int, engine: Engine = "tensorflow") -> list[Head]:
+def of_run(run: Run, compute: Compute, batch: int, engine: EngineName = "tensorflow") -> list[Head]:
     """Load a run; return what it can be asked. Raise InputError if it is of a kind that is not served."""
     if run.config.causal:
         raise InputError(f"{run.path}: a causal model, which is not served; see python -m bert.generate")

@@ -90,7 +90,7 @@ class Passage:
     was trained, with its normalisation, or mean"""
 
 
-def take(kind: type[T], fields: Any) -> T:
+def parse_request(kind: type[T], fields: Any) -> T:
     """Return the item that a client has sent. Raise RequestError if it does not fit the type."""
     if not isinstance(fields, dict):
         raise RequestError("an input is no object")

@@ -12,14 +12,14 @@ from bert.core import manifest, object_urls
 from bert.core.errors import IntegrityError, UsageError
 from bert.core.rows import Rows
 from bert.engines import engine as engines
-from bert.hardware.choices import Compute, Engine
+from bert.hardware.choices import Compute, EngineName
 from bert.runs import SHARED, Base, Bases, Run
 from bert.text import vocabulary
 from bert.training import selection
 from serve.heads import Answering, Head, Reads, of_run
 
 ANSWER = Answering.route
-SEARCH: Rows[Callable[[Path | None, Path | None, Compute, int, Engine, Reads], Head]] = Rows(
+SEARCH: Rows[Callable[[Path | None, Path | None, Compute, int, EngineName, Reads], Head]] = Rows(
     {"load": "extensions.search.serving:load"}
 )
 """loads what is searched: an index, the model that made it, and how it computes, as `Models` has them"""
@@ -37,7 +37,7 @@ class Served:
     """what clients are told of it"""
 
 
-def load(run: Path | Run, name: str, compute: Compute, batch: int, engine: Engine = "tensorflow") -> Served:
+def load(run: Path | Run, name: str, compute: Compute, batch: int, engine: EngineName = "tensorflow") -> Served:
     """Load the checkpoint of a run directory with its head, and compute one example with each of its uses.
 
     batch: maximum rows that are computed at once. Raise InputError if it is no run directory, IntegrityError if it is
@@ -108,7 +108,7 @@ class Models:
         runs: Mapping[str, Path],
         compute: Compute,
         batch: int,
-        engine: Engine = "tensorflow",
+        engine: EngineName = "tensorflow",
         search: Search | None = None,
     ) -> None:
         """Load all models, which are given by name. Raise as `load` and the row of `SEARCH` do.
@@ -149,7 +149,7 @@ class Models:
             return self._load_search(self._search, name)
         return load(run, name, self.compute, self.batch, self._share(name, run))
 
-    def _share(self, name: str, run: Run) -> Engine:
+    def _share(self, name: str, run: Run) -> EngineName:
         """Have a run use the encoder that other models of its base use; return its engine.
 
         Only TensorFlow computes low-rank updates beside shared kernels. auto takes it for them, which saves the memory.
@@ -159,7 +159,7 @@ class Models:
         if base is None or len(of_base) == 1 or self.engine == "openvino_int8":
             return self.engine
         updated = any(one.updated for one in of_base)
-        auto: Engine = "tensorflow" if updated else "auto"
+        auto: EngineName = "tensorflow" if updated else "auto"
         engine = engines.choose(auto if self.engine == "auto" else self.engine, run.config, self.compute)
         if engine == "tensorflow" or not base.updated:
             run.bases = self._bases

@@ -50,7 +50,7 @@ class Answers:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Among:
+class RankedAnswers:
     """The best answers to one question in several passages, best first, with a softmax over all of them."""
 
     candidates: list[tuple[int, Candidate]]
@@ -159,7 +159,7 @@ def _with_probabilities(answers: dict[str, Scored], none: Scored, null: bool) ->
     return Answers(candidates=candidates, null_odds=odds)
 
 
-def among(of_passages: Sequence[Answers], null: bool, count: int) -> Among:
+def among(of_passages: Sequence[Answers], null: bool, count: int) -> RankedAnswers:
     """Return the `count` best answers of one question in several passages, with a softmax over their scores.
 
     of_passages: the answers in each passage, of which each has candidates with different texts. null: whether a passage
@@ -171,7 +171,7 @@ def among(of_passages: Sequence[Answers], null: bool, count: int) -> Among:
     scores = np.array([_score(one) for _, one in best] + ([] if none is None else [none]))
     weights = np.exp(scores - scores.max()) if len(scores) else scores
     probabilities = weights / weights.sum()
-    return Among(
+    return RankedAnswers(
         candidates=[
             (number, replace(one, probability=float(p))) for (number, one), p in zip(best, probabilities, strict=False)
         ],

@@ -7,7 +7,7 @@ from bert import api
 from bert.api import Answer, Functions, Settings
 from bert.runs import Run
 from squad import answers, model
-from squad.answers import MAX_ANSWER_LENGTH, Among, Answers, Candidate
+from squad.answers import MAX_ANSWER_LENGTH, Answers, Candidate, RankedAnswers
 from squad.examples import Dataset, Example
 from squad.predict import Options, null_threshold
 from squad.reader import Reader
@@ -70,7 +70,7 @@ def _answer(found: Answers, limit: float | None) -> Answer:
     )
 
 
-def _answer_among(found: Among, limit: float | None) -> Answer:
+def _answer_among(found: RankedAnswers, limit: float | None) -> Answer:
     passage, best = found.best(limit)
     return Answer(
         text=best.text,

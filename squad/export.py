@@ -16,7 +16,7 @@ from typing import Annotated
 
 from bert.core import cli, ending, outputs, ranges
 from bert.core.ranges import AnyNumber, Range
-from bert.hardware.choices import Compute, Kind
+from bert.hardware.choices import Compute, DeviceName
 from bert.text import vocabulary
 from squad import predict
 from squad.answers import MAX_ANSWER_LENGTH
@@ -38,7 +38,7 @@ class Options:
     """null odds above which the answer is "", instead of the threshold stored with the model"""
     max_answer_length: Annotated[int, Range(1, 65_536)] = MAX_ANSWER_LENGTH
     """maximum length of an answer, in tokens"""
-    device: Kind = "auto"
+    device: DeviceName = "auto"
     """device to build the graph for; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> None:
     devices.choose(options.device)
     folder = export(options)
     server = "tensorflow_model_server", f"--model_base_path={options.output.resolve()}", "--model_name=squad"
-    ending.tell(folder, "signature serving_default", *server)
+    ending.print_next_command(folder, "signature serving_default", *server)
 
 
 if __name__ == "__main__":

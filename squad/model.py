@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert.core import checked_json, files
 from bert.core.errors import InputError
-from bert.hardware.choices import Compute, Engine
+from bert.hardware.choices import Compute, EngineName
 from bert.heads import ANSWER_SPAN
 from bert.labels import Head
 from bert.model import losses
@@ -16,11 +16,11 @@ from bert.runs import Run
 from bert.text.sampler import Batch
 from squad.config import Windowing
 from squad.languages import Language
-from tasks.kind import Kind
 from tasks.model import FineTuned, with_weights
+from tasks.task_type import TaskType
 
 
-class AnswerSpans(Kind):
+class AnswerSpans(TaskType):
     """Questions about passages: the first and the last token of the answer. The loss is a mean over windows."""
 
     head, objective, metrics = ANSWER_SPAN, "span", ("f1", "exact_match")
@@ -56,7 +56,7 @@ class AnswerSpans(Kind):
         return (each[0] + each[1]) / 2
 
 
-def load(run: Path | Run, compute: Compute = "float32", engine: Engine = "tensorflow") -> FineTuned[AnswerSpans]:
+def load(run: Path | Run, compute: Compute = "float32", engine: EngineName = "tensorflow") -> FineTuned[AnswerSpans]:
     """Load the newest checkpoint of a `squad.train` run, or an imported model, which gets default windows.
 
     compute: data type of the encoder's matrix products. engine: what computes it. Raises InputError if `run` is not

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from bert.core import cli, ending, files, ranges
 from bert.core.errors import UsageError
 from bert.core.ranges import AnyNumber, BatchSize, Range
-from bert.hardware.choices import Compute, Engine, Kind
+from bert.hardware.choices import Compute, DeviceName, EngineName
 from squad import examples, threshold
 from squad.answers import MAX_ANSWER_LENGTH, NO_ANSWER, Answers, Candidate
 from squad.examples import Dataset, Example, Fault
@@ -67,9 +67,9 @@ class Options:
     """answers per question in --nbest"""
     max_answer_length: Annotated[int, Range(1, 65_536)] = MAX_ANSWER_LENGTH
     """maximum length of an answer, in tokens"""
-    engine: Engine = "tensorflow"
+    engine: EngineName = "tensorflow"
     """what computes the encoder: tensorflow; openvino or openvino_int8, on CPUs; auto: openvino if it can"""
-    device: Kind = "auto"
+    device: DeviceName = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
@@ -209,7 +209,7 @@ def main(argv: list[str]) -> None:
     assert options.output is not None, "it is given with --dataset"
     language = ("--language", fine_tuned.kind.language) if fine_tuned.kind.language else ()
     metric = ("python", "-m", "squad.metric", options.dataset, options.output, *language)
-    ending.tell(options.output, f"{count:,} answers ({count / seconds:.1f} questions/s)", *metric)
+    ending.print_next_command(options.output, f"{count:,} answers ({count / seconds:.1f} questions/s)", *metric)
 
 
 if __name__ == "__main__":

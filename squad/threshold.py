@@ -19,7 +19,7 @@ from typing import Annotated, Any, NamedTuple
 from bert.core import cli, ending, files, ranges
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.ranges import BatchSize, Range
-from bert.hardware.choices import Compute, Kind
+from bert.hardware.choices import Compute, DeviceName
 from squad import examples, languages, metric
 from squad.answers import MAX_ANSWER_LENGTH
 
@@ -40,7 +40,7 @@ class Options:
     """data type of the encoder's matrix products; use the same one for squad.predict"""
     max_answer_length: Annotated[int, Range(1, 65_536)] = MAX_ANSWER_LENGTH
     """maximum length of an answer, in tokens"""
-    device: Kind = "auto"
+    device: DeviceName = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
@@ -157,7 +157,7 @@ def main(argv: list[str]) -> None:
     about = {"dataset": options.dataset.name, "dataset_sha256": examples.content_hash(options.dataset)}
     store_threshold(options.model, tuned | about | {"weights": fine_tuned.run.weights})
     print(json.dumps(tuned), flush=True)
-    ending.tell(options.model / NAME, "", "python", "-m", "squad.predict", "--model", options.model)
+    ending.print_next_command(options.model / NAME, "", "python", "-m", "squad.predict", "--model", options.model)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ as transformers' --num_train_epochs, are taken for the same settings (docs/train
 from collections.abc import Collection
 from pathlib import Path
 
-from bert.core import cli, config_file, effects
+from bert.core import cli, config_file, unused_flags
 from bert.core.errors import UsageError
 from squad.config import SquadConfig
 from squad.recipes import RECIPES
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> None:
     given = config_file.given(argv, SquadConfig, prog=PROG)
     with given.named():
         recipe, config = cli.choose(given.words, RECIPES, prog=PROG, description=__doc__)
-        effects.check(config, given.flags(given.words))
+        unused_flags.check(config, given.flags(given.words))
     run(recipe, config, given.model_flags(given.words))
 
 

@@ -24,7 +24,7 @@ class OfTask(api.Model):
     def predict(self, given: Iterable[Any]) -> Iterator[dict[str, Any]]:
         """Yield what is predicted for each example, without its id; tell at the end if something did not fit."""
         kind = self.model.kind
-        kind.seen = inputs.Seen()
+        kind.seen = inputs.EncodingCounts()
         for line in predictions(self.model, self.reader, given):
             yield {name: value for name, value in line.items() if name != "id"}
         kind.seen.report("the texts", kind.length)

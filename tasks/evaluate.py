@@ -27,8 +27,8 @@ from bert.core.config import CountOrNone, Size
 from bert.core.errors import UsageError
 from bert.core.ranges import BatchSize, Share
 from bert.core.rows import Rows
-from bert.hardware.choices import Compute, Engine
-from bert.hardware.choices import Kind as DeviceKind
+from bert.hardware.choices import Compute, EngineName
+from bert.hardware.choices import DeviceName as DeviceKind
 from tasks.config import TaskData, Windows
 from tasks.examples import Skipped
 
@@ -70,7 +70,7 @@ class Options:
     """maximum sequences per batch"""
     compute: Compute = "float32"
     """data type of the encoder's matrix products"""
-    engine: Engine = "tensorflow"
+    engine: EngineName = "tensorflow"
     """what computes the encoder: tensorflow; openvino or openvino_int8, on CPUs; auto: openvino if it can"""
     device: DeviceKind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
@@ -116,7 +116,7 @@ def main(argv: list[str]) -> None:
     run = Run.open(options.model, "the run directory of a trained model")
     if run.head is None:
         print(json.dumps(HEADLESS["scores"](run, options)), flush=True)
-        ending.tell(f"evaluated {options.model} on {options.input or options.folder}")
+        ending.print_next_command(f"evaluated {options.model} on {options.input or options.folder}")
         return
     fine_tuned = load(run, options.compute, options.threshold, options.engine)
     data = scoring.labelled_by(fine_tuned.kind.data, options.text, options.label, options.label_columns)
@@ -133,7 +133,7 @@ def main(argv: list[str]) -> None:
                 scores = scoring.evaluate(fine_tuned, reader, path, skipped, options.limit)
         result |= {f"{name}_{metric}" if name else metric: value for metric, value in scores.items()}
     print(json.dumps(result), flush=True)
-    ending.tell(f"evaluated {options.model} on {options.input or options.folder}")
+    ending.print_next_command(f"evaluated {options.model} on {options.input or options.folder}")
 
 
 if __name__ == "__main__":

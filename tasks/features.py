@@ -60,7 +60,7 @@ def build(data: TaskData, tokenizer: Tokenizer, vocab: Path, workdir: Path, trai
     counts = manifest.load(folder).counts
     for split, path in sources.items():
         if isinstance(seen := counts.get(f"{split}_seen"), dict):
-            inputs.Seen(**seen).report(path, data.length)
+            inputs.EncodingCounts(**seen).report(path, data.length)
     return folder
 
 
@@ -97,7 +97,7 @@ def _write(
         skipped[split].report()
         if made.seen.loses:
             counts[f"{split}_seen"] = asdict(made.seen)
-        made.seen = inputs.Seen()
+        made.seen = inputs.EncodingCounts()
     counts |= {f"{split}_skipped": left_out.count for split, left_out in skipped.items()}
     extra = {
         "features": made.features(),

@@ -18,7 +18,7 @@ MOST_UNKNOWN = 0.01  # share of [UNK] above which there is a warning, as for pre
 
 
 @dataclass
-class Seen:
+class EncodingCounts:
     """How many inputs were made of texts, and how much of the texts did not fit or is not in the vocabulary."""
 
     inputs: int = 0
@@ -69,7 +69,7 @@ def pairs(
     seconds: Sequence[str | None],
     length: int,
     first_length: int = 0,
-    seen: Seen | None = None,
+    seen: EncodingCounts | None = None,
     odd_to_longer: bool = False,
 ) -> dict[str, np.ndarray]:
     """Return ids, mask and segments [n, length] int32 of texts (second None) and pairs of texts.
@@ -104,7 +104,7 @@ def pairs(
 
 
 def windows(
-    tokenizer: Tokenizer, texts: Sequence[str], length: int, stride: int, seen: Seen | None = None
+    tokenizer: Tokenizer, texts: Sequence[str], length: int, stride: int, seen: EncodingCounts | None = None
 ) -> dict[str, np.ndarray]:
     """Return ids, mask and segments [W, length] int32 of the windows of texts, in order; a text that fits is one.
 

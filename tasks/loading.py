@@ -7,7 +7,7 @@ from typing import Any
 from bert import embedding, heads, labels
 from bert.core import checked_json
 from bert.core.errors import InputError, UsageError
-from bert.hardware.choices import Compute, Engine
+from bert.hardware.choices import Compute, EngineName
 from bert.runs import Run
 from tasks import datasets
 from tasks.config import TaskData
@@ -28,7 +28,7 @@ def entries(kind: ExampleKind) -> dict[str, Any]:
 
 
 def load(
-    run: Path | Run, compute: Compute = "float32", threshold: float | None = None, engine: Engine = "tensorflow"
+    run: Path | Run, compute: Compute = "float32", threshold: float | None = None, engine: EngineName = "tensorflow"
 ) -> FineTuned[ExampleKind]:
     """Load the best checkpoint of a `tasks.train` run, or an imported model, whose inputs get default settings.
 

@@ -12,17 +12,17 @@ import tensorflow as tf
 from bert import labels, resumable
 from bert.core.errors import IntegrityError
 from bert.core.progress import Progress
-from bert.engines.engine import Computes
-from bert.hardware.choices import Compute, Engine
+from bert.engines.engine import Engine
+from bert.hardware.choices import Compute, EngineName
 from bert.model.heads import INPUTS, TaskHead
 from bert.model.inference import InferenceEncoder
 from bert.runs import Run
 from bert.text.batches import Batches
 from bert.text.sampler import Batch
 from bert.text.tokenization import Tokenizer
-from tasks.kind import Kind
+from tasks.task_type import TaskType
 
-K = TypeVar("K", bound=Kind)
+K = TypeVar("K", bound=TaskType)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class FineTuned(Generic[K]):
     run: Run
     kind: K
     """the kind of task, with the labels"""
-    encoder: Computes
+    encoder: Engine
     head: TaskHead
 
     @property
@@ -118,7 +118,7 @@ class Reader(Generic[K]):
         return logits if isinstance(logits, tuple) else (logits,)
 
 
-def with_weights(run: Run, kind: K, compute: Compute, engine: Engine) -> FineTuned[K]:
+def with_weights(run: Run, kind: K, compute: Compute, engine: EngineName) -> FineTuned[K]:
     """Return the model of a run, of the given kind, with its weights. Raise as `loading.load` does."""
     _ = run.tokenizer  # raises an error if the run has none for the model
     head = TaskHead(run.config, 0, kind.described)

@@ -31,8 +31,8 @@ from bert.core import cli, ending, ranges
 from bert.core.config import Size
 from bert.core.errors import UsageError
 from bert.core.ranges import BatchSize, Range, Share
-from bert.hardware.choices import Compute, Engine
-from bert.hardware.choices import Kind as DeviceKind
+from bert.hardware.choices import Compute, EngineName
+from bert.hardware.choices import DeviceName as DeviceKind
 from tasks import glue, tables
 from tasks.config import TaskData, Windows
 from tasks.examples import Skipped, TextExample
@@ -73,7 +73,7 @@ class Options:
     """maximum sequences per batch"""
     compute: Compute = "float32"
     """data type of the encoder's matrix products"""
-    engine: Engine = "tensorflow"
+    engine: EngineName = "tensorflow"
     """what computes the encoder: tensorflow; openvino or openvino_int8, on CPUs; auto: openvino if it can"""
     device: DeviceKind = "auto"
     """device to compute on; auto uses a GPU if there is one"""
@@ -210,10 +210,10 @@ def main(argv: list[str]) -> None:
                 count = write(lines, output, submitted, task)
             seconds = time.perf_counter() - begun
             fine_tuned.kind.seen.report(path, data.length)
-            fine_tuned.kind.seen = inputs.Seen()
+            fine_tuned.kind.seen = inputs.EncodingCounts()
             made = output or submitted
             assert made is not None, "the options are checked"
-            ending.tell(
+            ending.print_next_command(
                 "standard output" if str(made) == "-" else made, f"{count:,} examples ({count / seconds:.1f}/s)"
             )
 

@@ -15,9 +15,9 @@ from bert.training.communicator import Communicator
 from bert.training.distributed import on_rank_zero
 from tasks import datasets, features, inputs, labels, thresholds
 from tasks.config import EMBED, TaskConfig
-from tasks.kind import Kind
 from tasks.loading import entries, load
 from tasks.model import trained_labels
+from tasks.task_type import TaskType
 from tasks.texts import OfTexts
 from tasks.training import Prepared, scored
 
@@ -59,7 +59,7 @@ def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communi
     )
 
 
-def mean_weight(kind: Kind, data: records.Dataset) -> float:
+def mean_weight(kind: TaskType, data: records.Dataset) -> float:
     """Return the mean weight of a record in the loss.
 
     An update is divided by this times its number of records. So all windows of a text together weigh as any other text,

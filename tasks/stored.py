@@ -10,13 +10,13 @@ from bert.labels import Head
 from bert.text.tokenization import Tokenizer
 from tasks import inputs, metrics
 from tasks.config import TaskData
-from tasks.kind import Kind
 from tasks.labels import Labels
+from tasks.task_type import TaskType
 
 AT_ONCE = 1024  # examples
 
 
-class StoredKind(Kind):
+class StoredKind(TaskType):
     """A kind of task whose examples `tasks.datasets` reads, to be written as records."""
 
     of_texts: ClassVar[bool] = False
@@ -29,7 +29,7 @@ class StoredKind(Kind):
         self.described = Head(
             kind=self.head.name, labels=named, regression=labels.regression, activation=labels.activation
         )
-        self.seen = inputs.Seen()  # of what was encoded
+        self.seen = inputs.EncodingCounts()  # of what was encoded
 
     @property
     def length(self) -> int:

@@ -22,7 +22,7 @@ from bert.core import cli, ending, files, ranges
 from bert.core.errors import UsageError
 from bert.core.ranges import BatchSize
 from bert.hardware.choices import Compute
-from bert.hardware.choices import Kind as DeviceKind
+from bert.hardware.choices import DeviceName as DeviceKind
 from bert.thresholds import Tuned
 from tasks import label_metrics
 from tasks.examples import Skipped
@@ -99,7 +99,9 @@ def main(argv: list[str]) -> None:
         json.dumps({name: value for name, value in asdict(tuned).items() if name in ("thresholds", "f1", "examples")}),
         flush=True,
     )
-    ending.tell(options.model / thresholds.NAME, "", "python", "-m", "tasks.predict", "--model", options.model)
+    ending.print_next_command(
+        options.model / thresholds.NAME, "", "python", "-m", "tasks.predict", "--model", options.model
+    )
 
 
 if __name__ == "__main__":

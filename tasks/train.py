@@ -16,7 +16,7 @@ Names of other programs, such as transformers' --num_train_epochs, are taken for
 from collections.abc import Collection
 from pathlib import Path
 
-from bert.core import cli, config_file, effects
+from bert.core import cli, config_file, unused_flags
 from tasks.config import TaskConfig
 from tasks.recipes import RECIPES
 
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> None:
     given = config_file.given(argv, TaskConfig, prog=PROG)
     with given.named():
         recipe, config = cli.choose(given.words, RECIPES, prog=PROG, description=__doc__)
-        effects.check(config, given.flags(given.words))
+        unused_flags.check(config, given.flags(given.words))
     run(recipe, config, given.model_flags(given.words))
 
 

@@ -15,7 +15,7 @@ from bert.core.rows import Rows
 from bert.heads import MASKED_LM, TAGS
 from bert.model import losses
 from bert.model.encoder import Mode
-from bert.model.parts import WHOLE, Parts
+from bert.model.model_shard import UNSHARDED, Parts
 from bert.text import records
 from bert.text.sampler import Batch
 from bert.text.tokenization import Tokenizer, tokenizer_for
@@ -25,8 +25,8 @@ from bert.training.distributed import connect, on_rank_zero
 from bert.training.objective import ACCURACY, Objective
 from bert.training.step import Step
 from bert.training.task import Task
-from tasks.kind import Kind
 from tasks.model import spaces_words
+from tasks.task_type import TaskType
 
 C = TypeVar("C", bound=FineTuneConfig)
 Score = Callable[[dict[str, np.ndarray]], loop.Measures]
@@ -46,7 +46,7 @@ UPDATES: Rows[Callable[..., None]] = Rows({"adapt": "extensions.lora.model:adapt
 class FineTuning(Task):
     """Fine-tuning: the loss of a kind of task, as a mean over the weights of a batch."""
 
-    def __init__(self, kind: Kind, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
+    def __init__(self, kind: TaskType, config: ModelConfig, seed: int, parts: Parts = UNSHARDED) -> None:
         self.kind, self.module = kind, kind.model(config, seed, parts)
         figures = ACCURACY if kind.counts_correct else {}
         self.objectives = (Objective(kind.objective, figures=figures),)
@@ -76,7 +76,7 @@ class FineTuning(Task):
 class DevelopmentSet:
     """The scores on a development set; the first metric of the task tells which checkpoint is the best."""
 
-    def __init__(self, kind: Kind, data: records.Dataset, batch: BatchConfig, score: Score) -> None:
+    def __init__(self, kind: TaskType, data: records.Dataset, batch: BatchConfig, score: Score) -> None:
         """score: gives all metrics, in percent, of the logits of all samples, by the names of the head's outputs."""
         self.kind, self.data, self.batch, self.score, self.measure = kind, data, batch, score, kind.metrics[0]
 
@@ -92,7 +92,7 @@ class Prepared(Generic[C]):
 
     config: C
     """of the run, with what the examples say"""
-    kind: Kind
+    kind: TaskType
     data: records.Dataset
     """the training samples"""
     development: Callable[[BatchConfig], loop.Evaluator] | None
@@ -141,7 +141,7 @@ def fine_tune(
     model = dataclasses.replace(model, vocab_size=model.vocab_size or data.description.vocab_size)
     run = fine_tuning.resolve(prepared.config, paths.workdir() / command / recipe, model, len(data), comm)
     stored_runs.take_up(run.run.path, comm)
-    loop.tell(run.batch.change(config.batch), comm)
+    loop.print_on_first_rank(run.batch.change(config.batch), comm)
     teacher = TEACHING["teacher_of"](prepared, run, comm) if run.distill.teacher else None
     preflight.before_weights(run, comm, run.lora, teacher.config if teacher else None)
     task = prepared.task(kind, model, run.run.seed, comm.parts)
@@ -169,10 +169,10 @@ def fine_tune(
     if comm.rank == 0:
         updates = f"{checkpoint.newest(run.run.path):,} updates"
         then = ("python", "-m", prepared.predict or f"{command}.predict", "--model", run.run.path, *prepared.then)
-        ending.tell(run.run.path, updates, *then)
+        ending.print_next_command(run.run.path, updates, *then)
     return run.run.path
 
 
-def scored(kind: Kind, dev: records.Dataset | None, score: Score) -> Callable[[BatchConfig], loop.Evaluator] | None:
+def scored(kind: TaskType, dev: records.Dataset | None, score: Score) -> Callable[[BatchConfig], loop.Evaluator] | None:
     """Return what makes the DevelopmentSet of a batch; None without samples."""
     return None if dev is None else lambda batch: DevelopmentSet(kind, dev, batch, score)

@@ -133,7 +133,7 @@ def main(argv: list[str]) -> None:
         options.base,
         options.prefix,
     )
-    ending.tell(options.target, "", *(_next(options.target) if options.direction == "import" else ()))
+    ending.print_next_command(options.target, "", *(_next(options.target) if options.direction == "import" else ()))
 
 
 def _next(run: Path) -> tuple[object, ...]:

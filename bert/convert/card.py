@@ -10,7 +10,7 @@ import numpy as np
 from bert.convert.run import Model
 from bert.core.config import as_flags
 from bert.embedding import KEY
-from bert.heads import EMBEDDING, KINDS, REPLACED_TOKEN, Kind
+from bert.heads import EMBEDDING, KINDS, REPLACED_TOKEN, HeadSpec
 
 TASKS = {
     **{kind.transformers: kind.pipeline for kind in KINDS.values()},
@@ -43,7 +43,7 @@ def text(model: Model, kind: str) -> str:
     return card.encode(errors="replace").decode()  # a path in the settings may be no UTF-8
 
 
-def _row(model: Model) -> Kind | None:
+def _row(model: Model) -> HeadSpec | None:
     """Return the row of its head, or that of embeddings; None of a pretrained model."""
     if model.head:
         return KINDS[model.head.kind]

@@ -17,7 +17,7 @@ from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.core.rows import Rows
 from bert.heads import KINDS
-from bert.text.tokenizer_kind import Kind
+from bert.text.tokenizer_kind import TokenizerType
 
 ACTIVATIONS = {  # of transformers, and ours; an export writes the first one that is ours
     "gelu": "gelu",
@@ -92,7 +92,7 @@ class Family:
     """patterns of the names of tensors that no model needs, besides those of BERT"""
     word_pieces: bool = True
     """whether its models can have a `vocab.txt`"""
-    tokenizers: Mapping[Kind, TokenizerFiles] = field(default_factory=dict)
+    tokenizers: Mapping[TokenizerType, TokenizerFiles] = field(default_factory=dict)
     """further kinds of tokenizers that its models can have"""
     unused_positions: int = 0
     """first rows of the table of positions, which no model reads"""
@@ -111,9 +111,9 @@ class Family:
     """whether transformers has no such model, and its code is on the Hub"""
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[TokenizerType, ...]:
         """The kinds of tokenizers that its models can have."""
-        first: tuple[Kind, ...] = ("word pieces",) if self.word_pieces else ()
+        first: tuple[TokenizerType, ...] = ("word pieces",) if self.word_pieces else ()
         return (*first, *self.tokenizers)
 
     def key(self, setting: str) -> str:
@@ -146,7 +146,7 @@ TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
-TOKENIZERS: Mapping[Kind, TokenizerFiles] = cast(
+TOKENIZERS: Mapping[TokenizerType, TokenizerFiles] = cast(
     Any,
     Rows(
         {
@@ -184,7 +184,7 @@ FAMILIES: Mapping[str, Family] = Rows(
 ENCODERS = tuple(name for name in FAMILIES if name != CAUSAL)
 
 
-def of(config: ModelConfig, tokens: Kind, path: Path) -> Family:
+def of(config: ModelConfig, tokens: TokenizerType, path: Path) -> Family:
     """Return the family that has a model. Raise InputError, naming the file `path` and the cause, if none has it."""
     if config.hidden_act not in ACTIVATIONS.values():
         raise InputError(f"{path}: hidden_act {config.hidden_act} has no name in the other formats")

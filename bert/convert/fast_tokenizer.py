@@ -18,7 +18,7 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 
 from bert.text import characters
 from bert.text.fast_normalization import DIVIDED, bert
-from bert.text.normalization import SYMBOLS, Rules, is_ideograph
+from bert.text.normalization import SYMBOLS, TokenizerConfig, is_ideograph
 from bert.text.wordpiece import normalizer_of
 
 CODES = [*range(0xD800), *range(0xE000, 0x34000), *range(0xE0000, 0xE1000)]  # all others are unassigned or private
@@ -27,7 +27,7 @@ MOST_BETWEEN = 30  # characters without case between a letter and a capital sigm
 PADDED = "[]\\^-"  # characters with a meaning within brackets
 
 
-def normalizer(rules: Rules, vocab: Sequence[str]) -> Any:
+def normalizer(rules: TokenizerConfig, vocab: Sequence[str]) -> Any:
     """Return the normalizer for these rules."""
     if rules.fast:
         return bert(True, rules.split_ideographs, rules.strip_accents, rules.lower_case)
@@ -45,7 +45,7 @@ def normalizer(rules: Rules, vocab: Sequence[str]) -> Any:
     return normalizers.Sequence(steps)
 
 
-def pre_tokenizer(rules: Rules) -> Any:
+def pre_tokenizer(rules: TokenizerConfig) -> Any:
     """Return the pre-tokenizer for these rules."""
     if rules.fast:
         return pre_tokenizers.BertPreTokenizer()
@@ -56,13 +56,13 @@ def pre_tokenizer(rules: Rules) -> Any:
     return pre_tokenizers.Sequence(steps)
 
 
-def fields(rules: Rules, vocab: Sequence[str]) -> dict[str, Any]:
+def fields(rules: TokenizerConfig, vocab: Sequence[str]) -> dict[str, Any]:
     """Return both as they stand in a `tokenizer.json`."""
     parts = {"normalizer": normalizer(rules, vocab), "pre_tokenizer": pre_tokenizer(rules)}
     return {name: json.loads(part.__getstate__()) for name, part in parts.items()}
 
 
-def differing(rules: Rules, vocab: Sequence[str]) -> list[str]:
+def differing(rules: TokenizerConfig, vocab: Sequence[str]) -> list[str]:
     """Return the entries of a vocabulary of which the rules and the two make other words."""
     ours, normalize = normalizer_of(rules), normalizer(rules, vocab).normalize_str
     divide = pre_tokenizer(rules).pre_tokenize_str

@@ -23,7 +23,7 @@ from bert.convert.run import Model
 from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
-from bert.text.normalization import Rules
+from bert.text.normalization import TokenizerConfig
 from bert.text.vocabulary import is_lower_case, load_vocab, rules_of
 from bert.training import checkpoint
 
@@ -163,7 +163,7 @@ def write_model(model: Model, folder: Path) -> None:
             "export it with huggingface instead of google"
         )
     lower = is_lower_case(model.vocab)
-    if not model.rules.agrees(Rules(lower_case=lower, strip_accents=lower)):
+    if not model.rules.agrees(TokenizerConfig(lower_case=lower, strip_accents=lower)):
         print(
             f"note: {folder}: the model's tokenizer has other rules than Google's, which makes other tokens of some "
             "texts",

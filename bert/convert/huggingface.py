@@ -21,17 +21,17 @@ from safetensors.numpy import save
 from tokenizers import BertWordPieceTokenizer
 from tokenizers.models import WordPiece
 
-from bert.convert import architecture, card, fast_tokenizer, foreign, joined, names, run, sentence
+from bert.convert import architecture, card, fast_tokenizer, foreign, names, run, sentence, stacked_tensors
 from bert.convert.families import FAMILIES, Family
 from bert.convert.run import Model
 from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
 from bert.embedding import of as of_settings
-from bert.heads import CLASSIFIER, KINDS, REPLACED_TOKEN, TAGS, Kind
+from bert.heads import CLASSIFIER, KINDS, REPLACED_TOKEN, TAGS, HeadSpec
 from bert.labels import SIGMOID, Head, by_number
 from bert.text import post_processor, tokenizer_kind
-from bert.text.normalization import UNCASED, Rules
+from bert.text.normalization import UNCASED, TokenizerConfig
 from bert.text.vocabulary import (
     FAST,
     LONGEST_OF_TRANSFORMERS,
@@ -138,13 +138,13 @@ class Tensors:
         """
         self.prefixes, self.heads, self.surplus = prefixes, heads, surplus
         # full name -> file, name in the file, open file, shape, place in what is stored
-        self._entries: dict[str, tuple[Path, str, Any, names.Shape, joined.Place]] = {}
+        self._entries: dict[str, tuple[Path, str, Any, names.Shape, stacked_tensors.Place]] = {}
 
     def add(self, path: Path, opened: Any) -> None:
         """Add the tensors of an open file. Raises InputError if one of them is known already."""
         for name in opened.keys():  # noqa: SIM118 it is not a dict
             shape = tuple(opened.get_slice(name).get_shape())
-            for full_name, (part, place) in joined.part_of(self._full_name(name), shape, self.heads).items():
+            for full_name, (part, place) in stacked_tensors.part_of(self._full_name(name), shape, self.heads).items():
                 if full_name in self._entries:
                     first_path, first_name, *_ = self._entries[full_name]
                     raise InputError(f"{path}: {name} is also in {first_path.name}, as {first_name}; keep one of them")
@@ -280,7 +280,7 @@ def read_model(folder: Path, head_name: str = names.AUTO, prefix: str = "") -> M
 
 
 def _cross_encoder(
-    folder: Path, fields: dict[str, Any], rules: Rules, config: ModelConfig, head_name: str
+    folder: Path, fields: dict[str, Any], rules: TokenizerConfig, config: ModelConfig, head_name: str
 ) -> tuple[dict[str, Any], sentence.CrossEncoder | None]:
     """Return the content of config.json with what sentence-transformers says of a head, and this itself."""
     scored = None if head_name == NONE else sentence.cross_encoder(folder, fields, rules.lower_case, config)
@@ -296,7 +296,7 @@ def _of_scores(
     return scored.entries() if scored else {}
 
 
-def _embedding(folder: Path, rules: Rules, config: ModelConfig, alone: bool) -> dict[str, Any]:
+def _embedding(folder: Path, rules: TokenizerConfig, config: ModelConfig, alone: bool) -> dict[str, Any]:
     """Return how embeddings are made, for a run's config.json. alone: what is not supported gives the encoder alone."""
     try:
         embedding = sentence.read(folder, rules.lower_case, config)
@@ -345,7 +345,7 @@ def _of_classifiers(shapes: Mapping[str, names.Shape], family: Family) -> set[st
 
 def _classifier(
     fields: dict[str, Any], shapes: dict[str, names.Shape], family: Family, head_name: str, path: Path
-) -> Kind | None:
+) -> HeadSpec | None:
     """Return which head the tensors `classifier.*` are; None if there is no such head here.
 
     problem_type tells classes of which several can be right. Several numbers are another function of the same weights.
@@ -382,13 +382,13 @@ def _classifier(
     return kind if problem in (None, usual) else None
 
 
-def _classifiers(family: Family) -> list[Kind]:
+def _classifiers(family: Family) -> list[HeadSpec]:
     """Return the kinds of heads whose tensors are `classifier.*` in a family."""
     named = {kind.name: family.names.get(kind.name, kind.huggingface) for kind in KINDS.values()}
     return [KINDS[name] for name in family.tasks if named[name].split(".")[0] == "classifier"]
 
 
-def _undeclared(shapes: Mapping[str, names.Shape], family: Family, problem: str | None) -> Kind | None:
+def _undeclared(shapes: Mapping[str, names.Shape], family: Family, problem: str | None) -> HeadSpec | None:
     """Return the only head that the tensors `classifier.*` can be; None if they can be several.
 
     A head of texts or choices has a pooler, and a head of words needs none.
@@ -410,7 +410,7 @@ def _check_tied(tied: Mapping[str, str], tensors: Tensors, shapes: dict[str, nam
             raise InputError(f"{folder}: {copy} differs from {original}; only tied output weights are supported")
 
 
-def _read_tokenizer(folder: Path, family: Family, config: ModelConfig) -> tuple[tokenizer_kind.Kind, str]:
+def _read_tokenizer(folder: Path, family: Family, config: ModelConfig) -> tuple[tokenizer_kind.TokenizerType, str]:
     """Return the kind of a folder's tokenizer, and the content of a run's tokenizer.json, empty for word pieces."""
     for kind, stored in family.tokenizers.items():
         if (text := stored.read(folder, config)) is not None:
@@ -418,7 +418,7 @@ def _read_tokenizer(folder: Path, family: Family, config: ModelConfig) -> tuple[
     return "word pieces", ""
 
 
-def _read_vocab(folder: Path, config: ModelConfig) -> tuple[list[str], Rules]:
+def _read_vocab(folder: Path, config: ModelConfig) -> tuple[list[str], TokenizerConfig]:
     """Read vocab.txt or, if there is none, tokenizer.json; and the rules by which texts become words.
 
     Raise InputError for a tokenizer of another class, for rules that are not supported, and if two files contradict
@@ -606,7 +606,7 @@ def write_model(model: Model, folder: Path) -> None:
         pooler = f"{family.prefix}.pooler.dense."
         tensors = {name.replace(pooler, f"{places[0]}."): value for name, value in tensors.items()}
     with files.atomic_write(folder / WEIGHTS, "wb") as stream:
-        stream.write(save(joined.joined(tensors, model.config.num_attention_heads), metadata={"format": "pt"}))
+        stream.write(save(stacked_tensors.joined(tensors, model.config.num_attention_heads), metadata={"format": "pt"}))
     write_config(model, folder, kind, write_tokenizer(model, folder))
     if embedding := of_settings(model.settings, folder / CONFIG):
         sentence.write(embedding, model.config, folder)

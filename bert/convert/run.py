@@ -20,7 +20,7 @@ from bert.heads import EMBEDDING, GENERATOR
 from bert.labels import Head
 from bert.model.added import tunes
 from bert.text import tokenizer_kind, vocabulary
-from bert.text.normalization import UNCASED, Rules
+from bert.text.normalization import UNCASED, TokenizerConfig
 from bert.text.vocabulary import TOKENIZER, load_vocab, rules_of
 from bert.training import checkpoint, description, length, selection
 from bert.training.selection import Best
@@ -40,7 +40,7 @@ class Model:
     config: ModelConfig
     vocab: list[str]
     """empty if the tokenizer is not one of word pieces"""
-    rules: Rules = UNCASED
+    rules: TokenizerConfig = UNCASED
     """by which texts become words of the vocabulary"""
     match: Match = NOTHING
     values: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -52,7 +52,7 @@ class Model:
     """what the outputs of a fine-tuned model mean"""
     tokenizer: str = ""
     """content of the tokenizer.json, if the tokenizer is not one of word pieces"""
-    tokens: tokenizer_kind.Kind = "word pieces"
+    tokens: tokenizer_kind.TokenizerType = "word pieces"
     """kind of the tokenizer"""
     scores: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     """the last line of metrics.jsonl for each split, up to the step of the weights"""

@@ -32,7 +32,7 @@ def line(made: Path | str, what: str = "", *then: object) -> str:
     return f"{_shown(made)}: {', '.join(parts)}" + ("" if is_last else f"; next: {shlex.join(_named_here(then))}")
 
 
-def tell(made: Path | str, what: str = "", *then: object) -> None:
+def print_next_command(made: Path | str, what: str = "", *then: object) -> None:
     """Print it."""
     print(line(made, what, *then), file=sys.stderr, flush=True)
 

@@ -22,7 +22,7 @@ from bert.core.activations import ACTIVATIONS
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
 from bert.hardware import devices
-from bert.hardware.choices import Compute, Engine
+from bert.hardware.choices import Compute, EngineName
 from bert.model import cost
 from bert.model.encoder import Embeddings, Encoder
 from bert.model.inference import InferenceEncoder
@@ -33,7 +33,7 @@ INT8 = "int8"  # the folder in a run directory that has its model in 8 bits
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # Intel and AMD, Intel, ARM
 
 
-class Computes(Protocol):
+class Engine(Protocol):
     """An encoder for inference, whatever computes it."""
 
     name: str
@@ -62,7 +62,7 @@ class Computes(Protocol):
         """
 
 
-OPENVINO: rows.Rows[Callable[..., Computes]] = rows.Rows(
+OPENVINO: rows.Rows[Callable[..., Engine]] = rows.Rows(
     {
         "openvino": "extensions.openvino.encoder:OpenVINOEncoder",
         "openvino_int8": "extensions.openvino.encoder:Int8Encoder",
@@ -71,7 +71,7 @@ OPENVINO: rows.Rows[Callable[..., Computes]] = rows.Rows(
 """the engines beside TensorFlow's, made of an encoder and a compute type; in 8 bits, of the file of an export too"""
 
 
-def make(encoder: Encoder, compute: Compute, engine: Engine, shared: bool = False) -> Computes:
+def make(encoder: Encoder, compute: Compute, engine: EngineName, shared: bool = False) -> Engine:
     """Return what computes an encoder, which has its weights. shared: for several models. Raise as `choose` does."""
     if compute == "bfloat16":
         warn_of_emulation()
@@ -80,7 +80,7 @@ def make(encoder: Encoder, compute: Compute, engine: Engine, shared: bool = Fals
     return OPENVINO["openvino"](encoder, compute)
 
 
-def in_8_bits(encoder: Encoder, compute: Compute, folder: Path, weights: str) -> Computes:
+def in_8_bits(encoder: Encoder, compute: Compute, folder: Path, weights: str) -> Engine:
     """Return what computes an encoder in 8 bits, from the files that `bert.export openvino --int8 true` wrote.
 
     compute: data type of what is not in 8 bits. weights: content hash of the checkpoint that the encoder is of. Raise
@@ -98,7 +98,7 @@ def in_8_bits(encoder: Encoder, compute: Compute, folder: Path, weights: str) ->
     return OPENVINO["openvino_int8"](encoder, compute, model)
 
 
-def choose(engine: Engine, config: ModelConfig, compute: Compute) -> Literal["tensorflow", "openvino"]:
+def choose(engine: EngineName, config: ModelConfig, compute: Compute) -> Literal["tensorflow", "openvino"]:
     """Return the engine for a model: of auto, OpenVINO where it can compute the model on this device, else TensorFlow.
 
     Raise UsageError if OpenVINO is asked for and cannot compute it.

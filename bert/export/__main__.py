@@ -49,7 +49,7 @@ from bert import heads
 from bert.core import cli, ending, outputs, ranges, rows
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import Range
-from bert.hardware.choices import Compute, Kind
+from bert.hardware.choices import Compute, DeviceName
 
 if TYPE_CHECKING:
     from bert.export.onnx_files import Exported
@@ -94,7 +94,7 @@ class Options:
     """openvino in 8 bits: points, of 100, that the first score may lose; default: 0.5"""
     name: str = ""
     """triton: name of the model; default: that of the run's folder"""
-    device: Kind = "auto"
+    device: DeviceName = "auto"
     """device to build the graph for; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
@@ -253,7 +253,7 @@ def main(argv: list[str]) -> None:
         "savedmodel": ("tensorflow_model_server", f"--model_base_path={options.output.resolve()}", "--model_name=bert"),
         "triton": ("tritonserver", f"--model-repository={options.output.resolve()}"),
     }
-    ending.tell(folder, "", *served.get(options.format, ()))
+    ending.print_next_command(folder, "", *served.get(options.format, ()))
 
 
 if __name__ == "__main__":

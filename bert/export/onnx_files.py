@@ -28,7 +28,7 @@ from bert.core.config import ModelConfig
 from bert.core.errors import InputError, IntegrityError
 from bert.embedding import Embedding
 from bert.engines import onnx_graph
-from bert.heads import CHOICE, EMBEDDING, KINDS, MASKED_LM, Kind
+from bert.heads import CHOICE, EMBEDDING, KINDS, MASKED_LM, HeadSpec
 from bert.labels import Head
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Encoder, Mode, TokenBatch, variables
@@ -60,7 +60,7 @@ class Exported:
     """the same in TensorFlow"""
 
     @property
-    def scored(self) -> Kind | None:
+    def scored(self) -> HeadSpec | None:
         """The kind of head whose data the model can be scored on; None: it has no score."""
         if self.embedding:
             return EMBEDDING

@@ -17,7 +17,7 @@ from bert.core.errors import UsageError
 from bert.export.graph import int32
 from bert.text import characters
 from bert.text.fast_normalization import DIVIDED, FastNormalizer
-from bert.text.normalization import IDEOGRAPHS, Normalizer, Rules
+from bert.text.normalization import IDEOGRAPHS, Normalizer, TokenizerConfig
 from bert.text.tokenization import Tokenizer, WordPieceTokenizer
 
 try:
@@ -142,7 +142,7 @@ def _with_final_sigmas(texts: tf.Tensor, codes: tf.Tensor, replaced: tf.Tensor) 
 
 
 @functools.cache
-def _table(rules: Rules) -> tuple[np.ndarray, np.ndarray]:
+def _table(rules: TokenizerConfig) -> tuple[np.ndarray, np.ndarray]:
     """Return for each page of code points its number among those with a replacement, or -1; and their strings."""
     normalizer = FastNormalizer if rules.fast else Normalizer
     replacement = normalizer(dataclasses.replace(rules, split_ideographs=False)).replacement

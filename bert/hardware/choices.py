@@ -2,6 +2,6 @@
 
 from typing import Literal
 
-Kind = Literal["auto", "gpu", "cpu"]  # of device
+DeviceName = Literal["auto", "gpu", "cpu"]  # of device
 Compute = Literal["float32", "bfloat16", "float16"]  # of matrix products
-Engine = Literal["auto", "tensorflow", "openvino", "openvino_int8"]  # of inference
+EngineName = Literal["auto", "tensorflow", "openvino", "openvino_int8"]  # of inference

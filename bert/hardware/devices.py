@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert.core import paths
 from bert.core.errors import UsageError
 from bert.hardware import nvidia
-from bert.hardware.choices import Kind
+from bert.hardware.choices import DeviceName
 
 # XLA flags, unless the user sets them. With excess precision XLA keeps float32 where the model rounds to 16 bits: more
 # memory traffic, and other results than without XLA. cuBLASLt would be faster, but the compiler crashes on some small
@@ -64,7 +64,7 @@ class Device:
 
 
 def choose(
-    kind: Kind = "auto",
+    kind: DeviceName = "auto",
     *,
     flag: str = "--device",
     local_rank: int = 0,
@@ -126,7 +126,7 @@ def hidden_by_user() -> bool:
     return os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
 
 
-def _check_none_is_expected(kind: Kind, flag: str) -> None:
+def _check_none_is_expected(kind: DeviceName, flag: str) -> None:
     """Raise UsageError if a GPU was requested, or if the machine has one that the user did not hide."""
     if kind == "auto" and hidden_by_user():
         return

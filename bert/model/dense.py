@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert.model import fused_ops
 from bert.model.fused_ops import converted_product, copies, product
 from bert.model.initializers import Initializer
-from bert.model.parts import Parts
+from bert.model.model_shard import Parts
 
 
 class Dense(tf.Module):

@@ -32,7 +32,7 @@ from bert.model.dropout import DropoutRng, apply_dropout
 from bert.model.fused_ops import add_bias, converted_product, product
 from bert.model.initializers import Initializer
 from bert.model.lookup import divided_lookup, lookup
-from bert.model.parts import WHOLE, Parts
+from bert.model.model_shard import UNSHARDED, Parts
 from bert.model.rotary import Rotation, rotation
 from bert.model.traversal import Groups
 from bert.model.weights import WORDS
@@ -59,7 +59,7 @@ class TokenBatch(NamedTuple):
         return padding(self.mask) if self.positions is None else _other_instances(self.mask)
 
 
-class Reach(NamedTuple):
+class AttentionScope(NamedTuple):
     """Where the attention of a layer may look, and how it tells positions apart."""
 
     mask: tf.Tensor  # added to scores: [B, 1, 1 or T, T], or with a cache [B, 1, T, C]
@@ -173,7 +173,7 @@ class Attention(SubLayer):
         self.rate, self.kernel = config.attention_probs_dropout_prob, kernels.asked(config, "fused_attention")
 
     def __call__(
-        self, inputs: Sequence[tf.Tensor], mode: Mode, reach: Reach, read: tf.Tensor | None = None
+        self, inputs: Sequence[tf.Tensor], mode: Mode, reach: AttentionScope, read: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Attend from each token to all that `reach` allows.
 
@@ -193,7 +193,7 @@ class Attention(SubLayer):
         merged = merge(context, self.heads * self.head_width)  # [B*T, D]
         return self.output.product(_rows(merged, read), mode.dtype)
 
-    def projected(self, inputs: Sequence[tf.Tensor], mode: Mode, reach: Reach) -> tuple[tf.Tensor, ...]:
+    def projected(self, inputs: Sequence[tf.Tensor], mode: Mode, reach: AttentionScope) -> tuple[tf.Tensor, ...]:
         """Return the queries (times `scale`), keys and values of the inputs [B, N, T, H]."""
         mask, rotate = reach
         tokens = tf.shape(mask)[-2 if mode.cache else -1]
@@ -266,7 +266,7 @@ class Layer(tf.Module):
         self,
         x: tf.Tensor,
         mode: Mode,
-        reach: Reach,
+        reach: AttentionScope,
         read: tf.Tensor | None = None,
         between: Callable[[tf.Tensor], tf.Tensor] | None = None,
     ) -> tf.Tensor:
@@ -312,7 +312,7 @@ class Encoder(tf.Module):
         self,
         config: ModelConfig,
         seed: int,
-        parts: Parts = WHOLE,
+        parts: Parts = UNSHARDED,
         shared: Embeddings | None = None,
         prefix: str = "",
     ) -> None:
@@ -343,9 +343,9 @@ class Encoder(tf.Module):
     def _hidden_states(self, tokens: TokenBatch, mode: Mode, read: tf.Tensor | None) -> list[tf.Tensor]:
         cache, last = mode.cache, len(self.layers) - 1
         if cache:
-            reaches = [Reach(cache.mask(tf.shape(tokens.ids)[1]))] * len(self.layers)
+            reaches = [AttentionScope(cache.mask(tf.shape(tokens.ids)[1]))] * len(self.layers)
         else:
-            reaches = reach_of_layers(self.config, tokens)
+            reaches = attention_scopes(self.config, tokens)
 
         def embed() -> tf.Tensor:
             return tf.cast(self.embeddings(tokens, mode.dropout.branch(0)), mode.residual)
@@ -365,7 +365,7 @@ class Encoder(tf.Module):
         The graph has their products twice.
         """
         assert observed.tokens is not None, "the encoder has computed"
-        layer, reach = self.layers[number], reach_of_layers(self.config, observed.tokens)[number]
+        layer, reach = self.layers[number], attention_scopes(self.config, observed.tokens)[number]
         x = observed.states[number]
         x = layer.attention_norm(x) if layer.pre_norm and layer.attention_norm else x
         return layer.attention.projected(layer.attention.enter(x), mode, reach)
@@ -374,17 +374,17 @@ class Encoder(tf.Module):
         return tf.reshape(x, [tf.shape(tokens.ids)[0], tf.shape(tokens.ids)[1], self.config.hidden_size])
 
 
-def reach_of_layers(config: ModelConfig, tokens: TokenBatch) -> list[Reach]:
+def attention_scopes(config: ModelConfig, tokens: TokenBatch) -> list[AttentionScope]:
     """Return the reach of each layer's attention."""
     everywhere, count = tokens.attention_mask(config.causal), tf.shape(tokens.ids)[1]
     positions = tf.range(count)[None] if tokens.positions is None else tokens.positions
 
-    def reach(local: bool) -> Reach:
+    def reach(local: bool) -> AttentionScope:
         mask = tf.minimum(everywhere, _beyond(count, config.local_window)) if local else everywhere
         if config.positions == "learned":
-            return Reach(mask)
+            return AttentionScope(mask)
         base = config.local_rotary_base if local else config.rotary_base
-        return Reach(mask, rotation(positions, base, config.hidden_size // config.num_attention_heads))
+        return AttentionScope(mask, rotation(positions, base, config.hidden_size // config.num_attention_heads))
 
     layers = [config.is_local(number) for number in range(config.num_hidden_layers)]
     reaches = {local: reach(local) for local in set(layers)}

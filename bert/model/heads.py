@@ -20,7 +20,7 @@ from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.fused_ops import activation
 from bert.model.initializers import Initializer
 from bert.model.losses import Measure, classification, divided_classification
-from bert.model.parts import WHOLE, Parts
+from bert.model.model_shard import UNSHARDED, Parts
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")  # of a model, as features of records
 MASKED_LOGIT = -1e9  # logit whose probability is 0
@@ -60,7 +60,7 @@ class MaskedLM(tf.Module):
     the numbers of this device's entries.
     """
 
-    def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE, prefix: str = "") -> None:
+    def __init__(self, config: ModelConfig, seed: int, parts: Parts = UNSHARDED, prefix: str = "") -> None:
         """prefix: of the names of the variables."""
         super().__init__()
         init, name = Initializer(config, seed, parts, prefix=prefix), f"{prefix}masked_lm"
@@ -228,7 +228,7 @@ class TaskHead(tf.Module):
 class TaskModel(tf.Module):
     """The encoder with the head of a task."""
 
-    def __init__(self, config: ModelConfig, seed: int, head: Head, parts: Parts = WHOLE) -> None:
+    def __init__(self, config: ModelConfig, seed: int, head: Head, parts: Parts = UNSHARDED) -> None:
         super().__init__()
         self.encoder, self.head = Encoder(config, seed, parts), TaskHead(config, seed, head)
 

@@ -121,7 +121,7 @@ class InferenceEncoder(tf.Module):
     ) -> list[tf.Tensor]:
         tokens = encoder.TokenBatch(ids, mask, segments)
         states = [self.embeddings(tokens, DropoutRng(None))]
-        reaches = encoder.reach_of_layers(self.config, tokens)
+        reaches = encoder.attention_scopes(self.config, tokens)
         for layer, reach, of_layer in zip(self.layers, reaches, updates or [NONE] * len(reaches), strict=True):
             states.append(layer(states[-1], reach, read if layer is self.layers[-1] else None, of_layer))
         if self.norm:
@@ -193,7 +193,7 @@ class _Layer(tf.Module):
         self.attention_norm, self.mlp_norm = layer.attention_norm, layer.mlp_norm
 
     def __call__(
-        self, x: tf.Tensor, reach: encoder.Reach, read: tf.Tensor | None = None, updates: Updates = NONE
+        self, x: tf.Tensor, reach: encoder.AttentionScope, read: tf.Tensor | None = None, updates: Updates = NONE
     ) -> tf.Tensor:
         """x [M, D] float32 -> [M, D] float32, or [R, D] of the rows `read` [R]."""
         assert self.mlp_norm, "every layer has it"
@@ -209,7 +209,7 @@ class _Layer(tf.Module):
         x = _add_norm(x, attention, self.attention_norm)
         return _add_norm(x, self._mlp(x, updates), self.mlp_norm)
 
-    def _context(self, x: tf.Tensor, reach: encoder.Reach, updates: Updates) -> tf.Tensor:
+    def _context(self, x: tf.Tensor, reach: encoder.AttentionScope, updates: Updates) -> tf.Tensor:
         joint = self.joint(tf.cast(x, self.dtype), updates.get("joint"))
         q, k, v = split(joint, tf.shape(reach.mask)[-1], self.heads)
         if reach.rotation:

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.core.config import ModelConfig
-from bert.model.parts import WHOLE, Parts
+from bert.model.model_shard import UNSHARDED, Parts
 from bert.model.weights import NAMED, Initial, Weight, of_model
 
 MIN_SHORT_WAVE = 0.1  # radians per token: waves at least so fast tell neighbouring positions apart
@@ -33,7 +33,7 @@ class Initializer:
     """
 
     def __init__(
-        self, config: ModelConfig, seed: int, parts: Parts = WHOLE, *, prefix: str = "", outputs: int = 0
+        self, config: ModelConfig, seed: int, parts: Parts = UNSHARDED, *, prefix: str = "", outputs: int = 0
     ) -> None:
         """prefix, outputs: as in weights.py."""
         self.config, self.seed, self.parts = config, seed, parts

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from bert.hardware.devices import has_gpu
-from bert.model.parts import Parts
+from bert.model.model_shard import Parts
 
 BLOCK = 128  # C: rows that one matrix product adds
 

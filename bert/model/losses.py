@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert.hardware import graphs
 from bert.hardware.devices import has_gpu
-from bert.model.parts import Parts
+from bert.model.model_shard import Parts
 
 
 class Measure(NamedTuple):

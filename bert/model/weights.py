@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from bert.core.config import ModelConfig
 from bert.heads import EMBEDDING, GENERATOR, KINDS, MASKED_LM, REPLACED_TOKEN
 
-Kind = Literal["table", "vector", "norm", "dense"]
+PartType = Literal["table", "vector", "norm", "dense"]
 Initial = Literal["normal", "residual", "zeros", "ones", "word", "position", "query", "key"]  # see initializers.py
 COLUMNS, ROWS = -1, 0  # axes along which devices divide a part
 SIZES = {  # fields of the configuration
@@ -38,7 +38,7 @@ class Tensor(NamedTuple):
     decays: bool = False  # whether weight decay applies, and the trust ratio of nvlamb
 
 
-TENSORS: dict[Kind, dict[str, Tensor]] = {  # by the last part of the name, which a table and a vector do not have
+TENSORS: dict[PartType, dict[str, Tensor]] = {  # by the last part of the name, which a table and a vector do not have
     "table": {"": Tensor((0, -1), "normal", decays=True)},
     "vector": {"": Tensor((0,), "zeros")},
     "norm": {"gamma": Tensor((-1,), "ones"), "beta": Tensor((-1,), "zeros")},
@@ -53,7 +53,7 @@ class Part(NamedTuple):
     """A row of the table."""
 
     name: str  # in a layer without the layer's
-    kind: Kind
+    kind: PartType
     axes: str
     divided: int | None = None  # the axis along which tensor parallelism divides it; None: it is on every device
     when: Callable[[ModelConfig, int], bool] = lambda config, layer: True  # whether a model, and a layer of it, has it

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from tokenizers import normalizers, pre_tokenizers
 
-from bert.text.normalization import IDEOGRAPHS, Normalizer, Rules, Table, decomposed_pairs
+from bert.text.normalization import IDEOGRAPHS, Normalizer, Table, TokenizerConfig, decomposed_pairs
 
 DIVIDED = tuple((0x2B920 if first == 0x2B820 else first, last) for first, last in IDEOGRAPHS)
 
@@ -23,7 +23,7 @@ DIVIDED = tuple((0x2B920 if first == 0x2B820 else first, last) for first, last i
 class FastNormalizer(Normalizer):
     """Words of texts by the rules of the fast tokenizer."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: TokenizerConfig) -> None:
         super().__init__(rules)
         lower, strip = rules.lower_case, rules.strip_accents
         self._clean = Table(_each(bert(True, rules.split_ideographs, False, False)))

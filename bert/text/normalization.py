@@ -38,7 +38,7 @@ QUICK = 1000  # characters that the interpreter decomposes within a millisecond 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Rules:
+class TokenizerConfig:
     """How the texts of a vocabulary become words."""
 
     lower_case: bool = True
@@ -52,15 +52,15 @@ class Rules:
     fast: bool = False
     """whether characters are those of Hugging Face's fast tokenizers (bert.text.fast_normalization)"""
 
-    def agrees(self, other: "Rules") -> bool:
+    def agrees(self, other: "TokenizerConfig") -> bool:
         """Return whether the rules make the same words of texts, but for very long ones."""
         return dataclasses.replace(self, longest_word=0) == dataclasses.replace(other, longest_word=0)
 
 
-UNCASED = Rules()
+UNCASED = TokenizerConfig()
 
 
-class Origin(NamedTuple):
+class WordSpan(NamedTuple):
     """A word, and what in a text each of its characters comes from, half open."""
 
     word: str
@@ -71,7 +71,7 @@ class Origin(NamedTuple):
 class Normalizer:
     """Words of texts by the rules of BERT."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: TokenizerConfig) -> None:
         self.rules = rules
         self._clean = Table(functools.partial(_cleaned, split=rules.split_ideographs))
         self._marks = Table(functools.partial(_separated, marks=not rules.strip_accents))
@@ -117,19 +117,19 @@ class Normalizer:
         text = self._clean[ord(character)]
         return self._folded(text).translate(self._marks)
 
-    def origins(self, token: str) -> list[Origin]:
+    def origins(self, token: str) -> list[WordSpan]:
         """Return the same words, with the places in `token` that their characters come from."""
         if token.isascii() and token.isprintable() and not self.rules.special:  # each character stays one
             ends = [0, *itertools.accumulate(map(len, words := self.words(token)))]
             return [_origin(word, range(*ends[n : n + 2])) for n, word in enumerate(words)]
-        origins, begin = list[Origin](), 0
+        origins, begin = list[WordSpan](), 0
         for part, special in self._divided(token):
             places = range(begin, begin + len(part))
             origins += [_origin(part, places)] if special else self._traced(list(zip(part, places, strict=True)))
             begin += len(part)
         return origins
 
-    def _traced(self, token: list[tuple[str, int]]) -> Iterator[Origin]:
+    def _traced(self, token: list[tuple[str, int]]) -> Iterator[WordSpan]:
         """Yield the words of characters with their places: the steps of `_words`, one character at a time."""
         cleaned = [(c, place) for character, place in token for c in self._clean[ord(character)]]
         for is_space, part in itertools.groupby(cleaned, key=lambda pair: pair[0] == " "):
@@ -175,8 +175,8 @@ _REMOVED = dict.fromkeys(map(ord, NOT_SPACES), "")
 _DECOMPOSED = Table(characters.nfd)
 
 
-def _origin(word: str, places: Sequence[int]) -> Origin:
-    return Origin(word, places, [place + 1 for place in places])
+def _origin(word: str, places: Sequence[int]) -> WordSpan:
+    return WordSpan(word, places, [place + 1 for place in places])
 
 
 def _cleaned(character: str, split: bool) -> str:

@@ -20,7 +20,7 @@ from bert.core.config import ModelConfig
 from bert.core.errors import InputError
 from bert.core.rows import Rows
 from bert.text import tokenizer_kind
-from bert.text.normalization import Rules
+from bert.text.normalization import TokenizerConfig
 from bert.text.vocabulary import SPECIAL, load_vocab, rules_of, settings_of
 from bert.text.wordpiece import WordPiece
 
@@ -121,7 +121,7 @@ class Tokenizer(abc.ABC):
 class WordPieceTokenizer(Tokenizer):
     """The tokenizer of a `vocab.txt`, by the rules beside it (`vocabulary.rules_of`) or by others."""
 
-    def __init__(self, vocab_path: Path, rules: Rules | None = None) -> None:
+    def __init__(self, vocab_path: Path, rules: TokenizerConfig | None = None) -> None:
         self.vocab = load_vocab(vocab_path)
         self.vocab_sha256 = files.sha256(vocab_path)
         self.rules = rules or rules_of(vocab_path, self.vocab)

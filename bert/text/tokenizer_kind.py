@@ -8,7 +8,7 @@ from bert.core import files
 from bert.core.errors import InputError
 from bert.core.rows import Rows
 
-Kind = Literal["word pieces", "byte pairs", "bracketed byte pairs", "unigram"]
+TokenizerType = Literal["word pieces", "byte pairs", "bracketed byte pairs", "unigram"]
 
 # Whether the fields of a tokenizer.json are of a kind; those that are of none are read as byte pairs.
 RECOGNISED: Rows[Callable[[dict[str, Any]], bool]] = Rows(
@@ -29,7 +29,7 @@ CONTENTS: Rows[Callable[[Path], Any]] = Rows(
 )
 
 
-def of(path: Path) -> Kind:
+def of(path: Path) -> TokenizerType:
     """Return the kind of a file; that of a `tokenizer.json` which cannot be read is "byte pairs"."""
     if path.suffix != ".json":
         return "word pieces"
@@ -37,7 +37,7 @@ def of(path: Path) -> Kind:
         fields = files.read_object(path)
     except (InputError, OSError):
         return "byte pairs"
-    return cast(Kind, next((kind for kind, is_kind in RECOGNISED.items() if is_kind(fields)), "byte pairs"))
+    return cast(TokenizerType, next((kind for kind, is_kind in RECOGNISED.items() if is_kind(fields)), "byte pairs"))
 
 
 def content(path: Path, causal: bool = False) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from bert.core import files, manifest
 from bert.core.errors import InputError
 from bert.text import characters
-from bert.text.normalization import LONGEST_WORD, Rules
+from bert.text.normalization import LONGEST_WORD, TokenizerConfig
 
 MAX_CHARACTERS = 64 << 20  # of a whole vocab.txt; that of 104 languages has one million
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -76,7 +76,7 @@ def is_lower_case(tokens: Sequence[str]) -> bool:
     return all(token == token.lower() for token in tokens if not MARKER.fullmatch(token))
 
 
-def rules_of(vocab: Path, tokens: Sequence[str]) -> Rules:
+def rules_of(vocab: Path, tokens: Sequence[str]) -> TokenizerConfig:
     """Return the rules of a `vocab.txt` with these tokens.
 
     They are those of the `tokenizer_config.json` beside it. Without one, they are those of Google's models: lower-case
@@ -87,7 +87,7 @@ def rules_of(vocab: Path, tokens: Sequence[str]) -> Rules:
     if not path.exists():
         if _is_earlier(vocab.parent):
             raise InputError(f"{vocab.parent}: {OLD_WORDS}")
-        return Rules(lower_case=lower, strip_accents=lower, longest_word=LONGEST_WORD)
+        return TokenizerConfig(lower_case=lower, strip_accents=lower, longest_word=LONGEST_WORD)
     _verify(path)
     return rules_from(_object(path), path, tokens)
 
@@ -103,10 +103,10 @@ def rules_parameter(vocab: Path) -> dict[str, Any]:
     _verify(vocab)
     tokens = load_vocab(vocab)
     lower, rules = is_lower_case(tokens), rules_of(vocab, tokens)
-    return {} if rules == Rules(lower_case=lower, strip_accents=lower) else {"rules": settings_of(rules)}
+    return {} if rules == TokenizerConfig(lower_case=lower, strip_accents=lower) else {"rules": settings_of(rules)}
 
 
-def rules_from(settings: dict[str, Any], path: Path, tokens: Sequence[str]) -> Rules:
+def rules_from(settings: dict[str, Any], path: Path, tokens: Sequence[str]) -> TokenizerConfig:
     """Return the rules that the content of a `tokenizer_config.json` states for a vocabulary; path: for messages.
 
     Raise InputError if an entry is of the wrong type, a special token is not in the vocabulary, or the rules are for
@@ -125,7 +125,7 @@ def rules_from(settings: dict[str, Any], path: Path, tokens: Sequence[str]) -> R
         raise InputError(f"{path}: additional_special_tokens is {special!a:.100}; give a list of tokens")
     if missing := [token for token in special if token not in tokens]:
         raise InputError(f"{path}: the special token {missing[0]!a} is not in the vocabulary; add it there")
-    return Rules(
+    return TokenizerConfig(
         lower_case=lower,
         strip_accents=_entry(settings, "strip_accents", lower, path),
         split_ideographs=_entry(settings, "tokenize_chinese_chars", True, path),
@@ -135,7 +135,7 @@ def rules_from(settings: dict[str, Any], path: Path, tokens: Sequence[str]) -> R
     )
 
 
-def settings_of(rules: Rules) -> dict[str, Any]:
+def settings_of(rules: TokenizerConfig) -> dict[str, Any]:
     """Return what `tokenizer_config.json` says of the rules."""
     settings = {
         "tokenizer_class": "BertTokenizer",
@@ -148,14 +148,14 @@ def settings_of(rules: Rules) -> dict[str, Any]:
     return settings | ({FAST: True} if rules.fast else {})
 
 
-def write(tokens: Sequence[str], rules: Rules, folder: Path) -> None:
+def write(tokens: Sequence[str], rules: TokenizerConfig, folder: Path) -> None:
     """Write `vocab.txt`, one token per line, and its rules."""
     with files.atomic_write(folder / NAME) as stream:
         stream.writelines(f"{token}\n" for token in tokens)
     files.write_json(folder / RULES, stored(rules))
 
 
-def stored(rules: Rules) -> dict[str, Any]:
+def stored(rules: TokenizerConfig) -> dict[str, Any]:
     """Return the content of `tokenizer_config.json` in a folder of this program."""
     return settings_of(rules) | {UNICODE: characters.VERSION}
 

@@ -13,7 +13,7 @@ from itertools import chain
 import numpy as np
 
 from bert.text.fast_normalization import FastNormalizer
-from bert.text.normalization import NOT_SPACES, Normalizer, Rules
+from bert.text.normalization import NOT_SPACES, Normalizer, TokenizerConfig
 
 MAX_CACHED = 500_000  # words, or parts of texts; about 100 MB
 LONGEST_CACHED = 24  # characters of a part of a text: in languages without spaces it is a sentence, which never repeats
@@ -21,7 +21,7 @@ LAST_SPACE = 0x3000
 ID = np.dtype(np.int32)  # in the caches as bytes, which are joined fastest
 
 
-def normalizer_of(rules: Rules) -> Normalizer:
+def normalizer_of(rules: TokenizerConfig) -> Normalizer:
     """Return what makes words of texts by the rules."""
     return FastNormalizer(rules) if rules.fast else Normalizer(rules)
 
@@ -29,7 +29,7 @@ def normalizer_of(rules: Rules) -> Normalizer:
 class WordPiece:
     """Texts to token ids and character offsets."""
 
-    def __init__(self, vocab: Sequence[str], rules: Rules) -> None:
+    def __init__(self, vocab: Sequence[str], rules: TokenizerConfig) -> None:
         """vocab: all tokens in the order of their ids, including [UNK] and the special tokens of the rules."""
         self.rules = rules
         self.normalizer = normalizer_of(rules)

@@ -15,13 +15,13 @@ from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.traversal import Groups
 from bert.text.sampler import Batch
 from bert.training.communicator import Communicator
-from bert.training.objective import terms
-from bert.training.task import Execution, Sums, Task, flat, names_of_sums
+from bert.training.objective import weighted_losses
+from bert.training.task import Execution, Sums, Task, flatten_measures, names_of_sums
 
 Each = Callable[[int, int], None]  # called when so many micro-batches are computed, of how many
 
 
-def untold(done: int, of: int) -> None:
+def no_progress(done: int, of: int) -> None:
     """Tell nobody how many micro-batches are computed."""
 
 
@@ -29,7 +29,7 @@ class Gradients(Protocol):
     """What adds up the gradients of the micro-batches: an `Accumulator`, or `overlap.Overlap`."""
 
     def sum(
-        self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = untold
+        self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = no_progress
     ) -> tuple[Sequence[tf.Tensor], Sums]:
         """Return the gradients summed over the micro-batches, and the sums of their measures.
 
@@ -61,12 +61,12 @@ class Accumulator:
         self.loop = graphs.function(self._micro_batches, jit_compile=True)
 
     def sum(
-        self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = untold
+        self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = no_progress
     ) -> tuple[list[tf.Variable], Sums]:
         """Return the gradients of this rank's micro-batches, as `Gradients` has it."""
         return self.gradients, self.add(batches, weights, step, each)
 
-    def add(self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = untold) -> Sums:
+    def add(self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = no_progress) -> Sums:
         """Set `gradients` to the sum over the micro-batches; return the sums of their measures."""
         replicas = self.comm.replicas
         places = tf.range(len(batches), dtype=tf.int64) * replicas.size + replicas.rank  # in the whole batch
@@ -128,7 +128,7 @@ class Accumulator:
         rng = DropoutRng(micro_batch_seed(self.seed, step, place), unfolded=unfolded)
         measures = self.task.measure(batch, self.execution.mode(rng, groups))
         means = {name: measure.loss / weights[name] for name, measure in measures.items()}
-        return flat(measures), tf.add_n(terms(self.task.objectives, means)) * self.scale
+        return flatten_measures(measures), tf.add_n(weighted_losses(self.task.objectives, means)) * self.scale
 
     def add_gradient(self, number: int, gradient: tf.Tensor | tf.IndexedSlices | None, single: bool) -> None:
         """Add a gradient to its sum over the micro-batches, or assign it if there is a single one."""

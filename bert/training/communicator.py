@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert.core.errors import UsageError, UserError
 from bert.hardware import devices
-from bert.model.parts import WHOLE, Parts
+from bert.model.model_shard import UNSHARDED, Parts
 
 GRACE = 5.0  # seconds that waiting ranks have to report that they wait
 
@@ -30,7 +30,7 @@ class Communicator:
     local_rank = 0
     local_size = 1
     device = devices.Device()
-    parts: Parts = WHOLE
+    parts: Parts = UNSHARDED
 
     @property
     def replicas(self) -> "Communicator":

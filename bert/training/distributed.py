@@ -19,7 +19,7 @@ from bert.core.config import ParallelConfig, RunConfig
 from bert.core.errors import UsageError, UserError
 from bert.core.rows import Rows
 from bert.hardware import devices, graphs, nvidia
-from bert.model.parts import Parts
+from bert.model.model_shard import Parts
 from bert.training.communicator import Communicator, SeveralRanks, grid
 
 T = TypeVar("T")

@@ -1,9 +1,8 @@
 """Variables that are divided over ranks: each rank holds a piece, and no rank holds the whole.
 
-With tensor parallelism the ranks of a group hold the parts of a variable (`bert.model.parts`). With a sharded optimizer
-the replicas of a part hold rows of its moments. Each rank writes its pieces into the checkpoint, which then has whole
-variables: any number of ranks, in any layout, reads it.
-"""
+With tensor parallelism the ranks of a group hold the parts of a variable (`bert.model.model_shard`). With a sharded
+optimizer the replicas of a part hold rows of its moments. Each rank writes its pieces into the checkpoint, which then
+has whole variables: any number of ranks, in any layout, reads it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import tensorflow as tf
 
 from bert.core import files
 from bert.core.errors import IntegrityError, UserError
-from bert.model.parts import share
+from bert.model.model_shard import share
 from bert.model.weights import axis_of
 from bert.training.communicator import Communicator
 

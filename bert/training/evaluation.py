@@ -9,8 +9,8 @@ from bert.core.progress import Progress
 from bert.model.dropout import DropoutRng
 from bert.text.sampler import Batch, samples_in
 from bert.training.communicator import Communicator
-from bert.training.objective import means
-from bert.training.task import Execution, Sums, Task, flat, names_of_sums
+from bert.training.objective import mean_measures
+from bert.training.task import Execution, Sums, Task, flatten_measures, names_of_sums
 
 
 class Evaluation:
@@ -28,7 +28,7 @@ class Evaluation:
             for objective in self.task.objectives
             if objective.two_classes
         }
-        return self.task.weights(batch) | flat(self._measure(batch)) | ones
+        return self.task.weights(batch) | flatten_measures(self._measure(batch)) | ones
 
     def figures(self, sums: Mapping[str, Any]) -> dict[str, float]:
         """Return the means of the objectives that have figures, and "loss", the sum of all mean losses.
@@ -42,7 +42,7 @@ class Evaluation:
             for objective in self.task.objectives
             if objective.has_figures(sums[objective.name], sums[f"{objective.name}_ones"])
         }
-        return means(self.task.objectives, sums, weights)
+        return mean_measures(self.task.objectives, sums, weights)
 
     def of_all_ranks(self, batches: Mapping[str, Sequence[Batch]]) -> dict[str, float]:
         """Return the figures of the batches of all ranks, and those of each source if there are several.

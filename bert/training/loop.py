@@ -33,13 +33,13 @@ from bert.training import (
     agreement,
     checkpoint,
     description,
-    fed,
     length,
     metrics,
     optimizer,
     preflight,
     profiler,
     resume,
+    sample_statistics,
     schedule,
     selection,
     stored_runs,
@@ -109,17 +109,17 @@ def train(training: Training) -> Measures:
     config, comm, data = training.config, training.comm, training.data
     run, weights = config.run, variables(training.task.module)
     if never := check_early_end(config, training.heldout):
-        tell(f"warning: {never}", comm)
-    tell(_start_line(config, comm), comm)
+        print_on_first_rank(f"warning: {never}", comm)
+    print_on_first_rank(_start_line(config, comm), comm)
     if unfinished := schedule.unfinished(config.optimizer, run.steps):
-        tell(f"warning: {unfinished}", comm)
+        print_on_first_rank(f"warning: {unfinished}", comm)
     if unprofiled := profiler.never(run):
-        tell(f"warning: {unprofiled}", comm)
+        print_on_first_rank(f"warning: {unprofiled}", comm)
     checkpoint.check_name(run.path)
     if comm.rank == 0:
         checkpoint.check_entries(run.path)
     if problem := preflight.before_updates(config, comm, data.manifest.path, sequence_length(config.model, data)):
-        tell(f"warning: {problem}", comm)
+        print_on_first_rank(f"warning: {problem}", comm)
     lock = files.exclusive(run.path) if comm.rank == 0 else contextlib.nullcontext()
     with (
         lock,
@@ -131,7 +131,7 @@ def train(training: Training) -> Measures:
         learning = optimizer.learning(weights, config.init)
         frozen = {name: weight for name, weight in weights.items() if name not in learning}
         if frozen:
-            tell(optimizer.describe(learning, weights), comm)
+            print_on_first_rank(optimizer.describe(learning, weights), comm)
         owner = optimizer_for(learning, config.optimizer, config.parallel, comm)
         step = Step(training.task, owner, comm, config.precision, run, config.parallel, frozen)
         trainer = Trainer(training, step, alive, requested)
@@ -323,7 +323,7 @@ class Trainer:
     def _tell_unspent_hours(self, number: int, rate: float) -> None:
         hours, steps, spent = self.config.budget.hours, self.config.run.steps, float(self.step.seconds) / 3600
         if hours and number == steps and (unspent := schedule.unspent(hours, spent, rate, steps)):
-            tell(f"warning: {unspent}", self.comm)
+            print_on_first_rank(f"warning: {unspent}", self.comm)
 
     def _take_up_selection(self, first: int) -> None:
         """Take up the selection of the best checkpoint as it was after update `first`; rank 0 has the metrics."""
@@ -341,7 +341,9 @@ class Trainer:
         if self.selection.is_over():
             best = self.selection.best
             kept_best = f"; {best.measure} {best.value:.4g} after update {best.step} stays the best" if best else ""
-            tell(f"step {number}: no improvement in {self.selection.since} evaluations{kept_best}", self.comm)
+            print_on_first_rank(
+                f"step {number}: no improvement in {self.selection.since} evaluations{kept_best}", self.comm
+            )
         return is_best
 
     def _record_best(self) -> None:
@@ -376,7 +378,7 @@ class Trainer:
         for objective in self.step.task.scored.objectives:
             if f"{objective.name}_loss" not in measures and objective.name not in self.without_figures:
                 self.without_figures.add(objective.name)
-                tell(f"warning: {self.heldout.manifest.path}: {objective.without_figures()}", self.comm)
+                print_on_first_rank(f"warning: {self.heldout.manifest.path}: {objective.without_figures()}", self.comm)
         return measures
 
     def _tell_what_was_fed(self, number: int, log: metrics.Log) -> None:
@@ -384,13 +386,13 @@ class Trainer:
         offset = int(self.step.sample_offset)
         labelled = any(objective.learns_labels for objective in self.step.task.objectives)
         try:
-            figures = fed.figures(self.samples, number + offset, self.config.run.steps + offset, labelled)
+            figures = sample_statistics.figures(self.samples, number + offset, self.config.run.steps + offset, labelled)
         except IntegrityError as error:  # a damaged record of another rank, which data.skip_bad lets pass there
-            tell(f"warning: what the run was fed is not told: {error}", self.comm)
+            print_on_first_rank(f"warning: what the run was fed is not told: {error}", self.comm)
             return
-        log.write(number, "fed", figures, text=fed.describe(figures, self.classes))
-        for line in fed.warnings(figures):
-            tell(f"warning: {line}", self.comm)
+        log.write(number, "fed", figures, text=sample_statistics.describe(figures, self.classes))
+        for line in sample_statistics.warnings(figures):
+            print_on_first_rank(f"warning: {line}", self.comm)
 
     def _handle_bad_update(self, number: int, measures: Measures) -> None:
         """Warn of an update that is not finite or a spike.
@@ -455,7 +457,7 @@ class Trainer:
             self.comm.broadcast_object(None)  # the other ranks wait: launchers end all ranks soon after the first ends
 
 
-def tell(line: str, comm: Communicator) -> None:
+def print_on_first_rank(line: str, comm: Communicator) -> None:
     """Print a line about the run on rank 0, unless it is empty."""
     if line and comm.rank == 0:
         print(line, file=sys.stderr)

@@ -67,13 +67,15 @@ class Objective(NamedTuple):
         return means
 
 
-def terms(objectives: Iterable[Objective], losses: Mapping[str, Any]) -> list[Any]:
+def weighted_losses(objectives: Iterable[Objective], losses: Mapping[str, Any]) -> list[Any]:
     """Return the terms of the loss of a task: of those that have one, the mean losses, times their factors."""
     present = [(losses[objective.name], objective.factor) for objective in objectives if objective.name in losses]
     return [loss if factor is None else loss * factor for loss, factor in present]
 
 
-def means(objectives: Iterable[Objective], sums: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, float]:
+def mean_measures(
+    objectives: Iterable[Objective], sums: Mapping[str, Any], weights: Mapping[str, Any]
+) -> dict[str, float]:
     """Return the means of the objectives that have a weight, and "loss", the sum of all `terms`; accuracies in percent.
 
     sums, weights: of samples; the sums by their names, the weights by the names of objectives.
@@ -82,4 +84,7 @@ def means(objectives: Iterable[Objective], sums: Mapping[str, Any], weights: Map
     figures: dict[str, float] = {}
     for objective in measured:
         figures |= objective.means(sums, weights[objective.name])
-    return {"loss": sum(terms(measured, {each.name: figures[f"{each.name}_loss"] for each in measured})), **figures}
+    return {
+        "loss": sum(weighted_losses(measured, {each.name: figures[f"{each.name}_loss"] for each in measured})),
+        **figures,
+    }

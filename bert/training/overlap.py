@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert.hardware import graphs
 from bert.model.traversal import Groups
 from bert.text.sampler import Batch
-from bert.training.accumulation import Accumulator, Each, untold
+from bert.training.accumulation import Accumulator, Each, no_progress
 from bert.training.buckets import first_layers
 from bert.training.reduction import ByBuckets, Tensors
 from bert.training.segments import Boundaries, Gradients, Programs, Store
@@ -32,7 +32,7 @@ class Overlap:
         self._last = graphs.function(self._last_micro_batch, reduce_retracing=not compiled)
 
     def sum(
-        self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = untold
+        self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = no_progress
     ) -> tuple[list[tf.Tensor], Sums]:
         """Return the gradients summed over the micro-batches and the ranks, and the sums of this rank's measures."""
         *before, last = batches

@@ -57,12 +57,12 @@ def before_updates(config: TrainConfig, comm: Communicator, data: Path, tokens: 
 
     data: their folder. tokens: of a sequence.
     """
-    apart(config.run.path, data)
+    check_folders_differ(config.run.path, data)
     kernels(config.model, config.precision, tokens)
-    return pointless(config.parallel, config.model, comm.replicas.size)
+    return settings_without_effect(config.parallel, config.model, comm.replicas.size)
 
 
-def apart(run: Path, data: Path) -> None:
+def check_folders_differ(run: Path, data: Path) -> None:
     """Raise UsageError if `run` is, or would be, in the folder `data`."""
     if run.resolve().is_relative_to(data.resolve()):
         raise UsageError(
@@ -70,7 +70,7 @@ def apart(run: Path, data: Path) -> None:
         )
 
 
-def pointless(parallel: ParallelConfig, model: ModelConfig, replicas: int) -> str | None:
+def settings_without_effect(parallel: ParallelConfig, model: ModelConfig, replicas: int) -> str | None:
     """Return which settings of `parallel` have no effect on this many replicas of the model, in one line.
 
     Return None if all have one.

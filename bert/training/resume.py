@@ -41,7 +41,7 @@ def restore(config: TrainConfig, comm: Communicator, state: State, data: Manifes
             checkpoint.remove_old(config.run.path, step, config.run.keep, config.run.keep_every)
         print(f"resuming {config.run.path} after step {step}", file=sys.stderr)
         if step is not None:
-            _grow(config, settings, step, int(state[OFFSET]) if OFFSET in state else 0)
+            _record_extension(config, settings, step, int(state[OFFSET]) if OFFSET in state else 0)
     restored: int = comm.broadcast_object(step) or 0
     if restored:
         division.synchronise(state, comm)
@@ -91,21 +91,23 @@ def _check_rates(before: Mapping[str, Any], config: TrainConfig, source: Path) -
             )
 
 
-def grows_to(run: RunConfig, steps: Any) -> bool:
+def is_longer_than(run: RunConfig, steps: Any) -> bool:
     """Return whether a run has more updates than the number that was recorded."""
     return isinstance(steps, int) and run.steps > steps
 
 
-def grows(run: RunConfig) -> bool:
+def will_be_extended(run: RunConfig) -> bool:
     """Return whether a run that has begun is to become longer."""
     saved = checkpoint.steps(run.path)
     if not saved:
         return False
     settings = _settings(run.path).get("config")
-    return isinstance(settings, dict) and grows_to(run, length.steps(run.path, settings, checkpoint.step_of(saved[-1])))
+    return isinstance(settings, dict) and is_longer_than(
+        run, length.steps(run.path, settings, checkpoint.step_of(saved[-1]))
+    )
 
 
-def _grow(config: TrainConfig, settings: Mapping[str, Any], step: int, offset: int) -> None:
+def _record_extension(config: TrainConfig, settings: Mapping[str, Any], step: int, offset: int) -> None:
     """Record and report that the run is longer than before, if it is. settings: `config` of its config.json.
 
     offset: number of updates whose samples were left out so far.
@@ -223,8 +225,8 @@ def _check_same(config: TrainConfig, data: Manifest) -> dict[str, Any]:
     recorded = _recorded(path.parent, config, data)
     steps = length.steps(path.parent, recorded, checkpoint.newest(path.parent))
     before = recorded | {"run.steps": steps}
-    grows = {"run.steps"} if grows_to(config.run, before["run.steps"]) else set[str]()
-    _check_settings(before, config, data, grows, path.parent, "go on with it")
+    will_be_extended = {"run.steps"} if is_longer_than(config.run, before["run.steps"]) else set[str]()
+    _check_settings(before, config, data, will_be_extended, path.parent, "go on with it")
     _tell_other_code(path.parent, files.read_json(path))
     return recorded
 

@@ -15,20 +15,20 @@ from bert.core.config import ParallelConfig, PrecisionConfig, RunConfig
 from bert.model.added import has_terms
 from bert.model.dropout import DropoutRng
 from bert.text.sampler import Batch
-from bert.training.accumulation import Accumulator, Each, Gradients, untold
+from bert.training.accumulation import Accumulator, Each, Gradients, no_progress
 from bert.training.buckets import of_weights
 from bert.training.communicator import Communicator
 from bert.training.division import State, divided_weights
 from bert.training.evaluation import Evaluation, sum_over_ranks
 from bert.training.guard import UpdateGuard
-from bert.training.objective import means, terms
+from bert.training.objective import mean_measures, weighted_losses
 from bert.training.optimizer import Optimizer
 from bert.training.reduction import ByBuckets, Reducer, Sharded, Together
 from bert.training.task import Execution, Sums, Task
 
 UNDIVIDED = ParallelConfig()
 OVERLAP = "bert.training.overlap:Overlap"  # what adds up gradients and sums them over the ranks at the same time
-NOTHING: State = {}
+NO_VARIABLES: State = {}
 
 
 class Step:
@@ -45,7 +45,7 @@ class Step:
         precision: PrecisionConfig,
         run: RunConfig,
         parallel: ParallelConfig = UNDIVIDED,
-        frozen: State = NOTHING,
+        frozen: State = NO_VARIABLES,
     ) -> None:
         """frozen: weights of the task that the optimizer does not have, because they do not change."""
         self.task, self.optimizer, self.comm, self.replicas = task, optimizer, comm, comm.replicas
@@ -88,7 +88,7 @@ class Step:
         seconds: float = 0.0,
         before_change: Callable[[], None] = lambda: None,
         lap: Callable[[str], None] = lambda kind: None,
-        each: Each = untold,
+        each: Each = no_progress,
     ) -> dict[str, float]:
         """Run update number `step`; return its measures, and under "stop" and "written" how many ranks said so.
 
@@ -111,14 +111,14 @@ class Step:
         totals = dict(zip(scalars, sums, strict=True))
         lap("communication")
         by_objective = {name: totals[f"{name}_loss"] / weights[name] for name in self.task.names}
-        loss = tf.add_n(terms(self.task.objectives, by_objective))
+        loss = tf.add_n(weighted_losses(self.task.objectives, by_objective))
         before_change()
         applied = self.apply(gradients, loss, tf.constant(rate, tf.float32))
         self.seconds.assign_add(tf.cast(totals["seconds"], tf.float64))
         measured = {name: float(value) for name, value in applied.items()}
         measured |= {name: float(totals[name]) for name in ("stop", "written")}
         lap("compute")
-        return means(self.task.objectives, totals, weights) | measured
+        return mean_measures(self.task.objectives, totals, weights) | measured
 
     def _divided_by(self, weights: Sums) -> Sums:
         """Return what the summed loss of each objective is divided by, if the samples of the update have these weights.

@@ -9,7 +9,7 @@ from bert.core.config import PrecisionConfig
 from bert.hardware import graphs
 from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode
-from bert.model.parts import Parts
+from bert.model.model_shard import Parts
 from bert.model.traversal import Groups
 from bert.text.sampler import Batch
 from bert.training.communicator import Communicator
@@ -92,7 +92,7 @@ class Execution(NamedTuple):
         return graphs.function(function, jit_compile=self.compile_all, reduce_retracing=not self.compile_all)
 
 
-def flat(measures: Mapping[str, Any]) -> Sums:
+def flatten_measures(measures: Mapping[str, Any]) -> Sums:
     """Return the measures of all objectives as scalars: "mlm_loss", "mlm_correct"."""
     return {f"{name}_{field}": value for name, m in measures.items() for field, value in m._asdict().items()}
 

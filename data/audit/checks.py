@@ -290,7 +290,7 @@ def check_chunks(payloads: Sequence[bytes], expected: RecordFormat) -> BatchResu
     return BatchResult(sorted(wrong), Counter(chunks=len(payloads)))
 
 
-class Kind(NamedTuple):
+class FolderType(NamedTuple):
     """A kind of TFRecord: its features, from manifest.extra, and the check of a batch of payloads."""
 
     features: Callable[[dict[str, Any]], dict[str, dict[str, Any]]]
@@ -298,6 +298,6 @@ class Kind(NamedTuple):
 
 
 KINDS = {  # by manifest.extra["kind"], which older folders of instances do not have
-    "instances": Kind(instance_features, check_instances),
-    "documents": Kind(chunk_features, check_chunks),
+    "instances": FolderType(instance_features, check_instances),
+    "documents": FolderType(chunk_features, check_chunks),
 }

@@ -13,8 +13,8 @@ import numpy as np
 from bert.core import files
 from bert.core.progress import MB, Progress
 from bert.core.workspace import Work
-from data.pipeline import parts, tasks, workers
-from data.pipeline.parts import Part
+from data.pipeline import document_files, tasks, workers
+from data.pipeline.document_files import Part
 
 KEY_BYTES = 16  # a chance collision among 10^9 documents has a probability of about 10^-20
 SPACES = b" \t\n\r\f\v"
@@ -65,7 +65,7 @@ def saved_verdicts(work: Work, find: Callable[[], Sequence[np.ndarray]]) -> list
 def document_keys(source: Part) -> tuple[bytes, bytes]:
     """Return the concatenated keys of one part's texts and of its ids, each a hash of `KEY_BYTES` bytes."""
     texts, names = bytearray(), bytearray()
-    for document in parts.read_records(source, "text"):
+    for document in document_files.read_records(source, "text"):
         texts += text_key(document["text"])
         name = str(document.get("id")).encode("utf-8", "replace")
         names += hashlib.blake2b(name, digest_size=KEY_BYTES).digest()

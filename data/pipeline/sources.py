@@ -17,11 +17,11 @@ from typing import IO, Any, ClassVar, NamedTuple
 
 from bert.core import cli, files, manifest, outputs
 from bert.core.workspace import Work
-from data.pipeline import languages, losses, parts
+from data.pipeline import document_files, drop_counts, languages
 from data.pipeline.tasks import Options as TaskOptions
 from data.pipeline.tasks import Stage, TaskResult
 
-GROUP_BYTES = parts.PART_BYTES  # size of the source files that make one task
+GROUP_BYTES = document_files.PART_BYTES  # size of the source files that make one task
 MAX_DOCUMENT = 8_000_000  # characters; a document is held in memory, and the longest novels have five million
 HALF_PAIRS = "half surrogate pairs replaced"  # name of a count
 SHOWN = 5  # names of files or documents in a line
@@ -70,7 +70,7 @@ class ReadResult(NamedTuple):
     refused: dict[str, str]  # document or file name -> reason
     documents: int
     size: int  # bytes written
-    lost: losses.Report | None = None  # of the stages that count every character
+    lost: drop_counts.Report | None = None  # of the stages that count every character
 
 
 class SourceStage(Stage[SourceTask]):
@@ -139,9 +139,9 @@ class SourceStage(Stage[SourceTask]):
     def finish(self, tasks: Sequence[SourceTask], results: Sequence[TaskResult]) -> outputs.StageResult:
         result_of_all, extra = _total(results), dict[str, Any]()
         if reports := [report for result in results if (report := result.get("lost"))]:
-            extra["losses"] = losses.total(reports)
-            if extra["losses"]["documents"][losses.OUT]:
-                losses.tell(self.name, extra["losses"], self.causes)
+            extra["losses"] = drop_counts.total(reports)
+            if extra["losses"]["documents"][drop_counts.OUT]:
+                drop_counts.tell(self.name, extra["losses"], self.causes)
         if self.language:
             extra["language"] = self.language
         if self.not_read is not None:
@@ -209,7 +209,7 @@ def _total(results: Iterable[TaskResult]) -> outputs.StageResult:
         counts.append(result["counts"])
         records |= result["records"]
         refused |= result["refused"]
-    return outputs.StageResult(counts=parts.total(counts), records=records, extra={"refused": refused})
+    return outputs.StageResult(counts=document_files.total(counts), records=records, extra={"refused": refused})
 
 
 def summary(stage: str, result: outputs.StageResult) -> str:

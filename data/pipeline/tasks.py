@@ -162,7 +162,7 @@ def build(stage: Stage[AnyTask], folder: Path, options: Options) -> None:
     _build(stage, folder, options)
     if manifest.is_finished(folder):
         stores.send(folder)
-        ending.tell(folder, "", *stage.then(folder))
+        ending.print_next_command(folder, "", *stage.then(folder))
 
 
 def _build(stage: Stage[AnyTask], folder: Path, options: Options) -> None:

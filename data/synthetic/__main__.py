@@ -232,7 +232,9 @@ def main(argv: list[str]) -> None:
     make = functools.partial(write, options=options)
     outputs.build(options.output, stage="synthetic", parameters=tasks.parameters(options), inputs=[], make=make)
     dump, articles = options.output / "wiki.xml.bz2", options.output.with_name("wikipedia")
-    ending.tell(options.output, "", "python", "-m", "data.wikipedia", "--source", dump, "--output", articles)
+    ending.print_next_command(
+        options.output, "", "python", "-m", "data.wikipedia", "--source", dump, "--output", articles
+    )
 
 
 if __name__ == "__main__":

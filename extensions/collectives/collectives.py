@@ -30,7 +30,7 @@ from tensorflow.python.eager import context as eager
 
 from bert.core.errors import UsageError, UserError
 from bert.hardware import graphs
-from bert.model.parts import Parts, share
+from bert.model.model_shard import Parts, share
 from bert.training.communicator import Communicator, SeveralRanks, grid
 
 TASK = "/job:rank{:06d}/replica:0/task:0"

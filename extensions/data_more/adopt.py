@@ -30,7 +30,7 @@ from bert.text import frames, instance_config, instances, vocabulary
 from bert.text.vocabulary import SPECIAL, load_vocab
 from data.audit import checks
 from data.audit.checks import RecordFormat
-from data.pipeline import parts, tasks, workers
+from data.pipeline import document_files, tasks, workers
 from data.pipeline.tasks import TaskResult
 from data.vocab import check_case
 
@@ -174,8 +174,10 @@ class AdoptStage(tasks.Stage[FileTask]):
                 raise InputError(f"{task.source}: has no records; leave it out")
             if not result.get("predictions"):
                 raise InputError(f"{task.source}: no prediction in its records; give records of pretraining")
-        counts = {split: parts.total(of_split) for split, of_split in parts.by_split(tasks, results).items()}
-        total = parts.total(counts.values())
+        counts = {
+            split: document_files.total(of_split) for split, of_split in document_files.by_split(tasks, results).items()
+        }
+        total = document_files.total(counts.values())
         print(
             f"adopt: {total['instances']:,} instances, {total['predictions']:,} predictions",
             file=sys.stderr,

@@ -23,9 +23,9 @@ import numpy as np
 
 from bert.text.hashing import GOLDEN, mix
 from data.documents import Search
-from data.pipeline import parts
+from data.pipeline import document_files
+from data.pipeline.document_files import Part
 from data.pipeline.duplicates import normalise, text_key
-from data.pipeline.parts import Part
 
 HASHES = 128  # numbers of a signature
 SHINGLE = 5  # words
@@ -99,7 +99,7 @@ def signature(text: str) -> np.ndarray:
 
 def signatures(part: Part) -> bytes:
     """Return the signatures of the documents of a part, one after the other."""
-    return b"".join(signature(document["text"]).tobytes() for document in parts.read_records(part, "text"))
+    return b"".join(signature(document["text"]).tobytes() for document in document_files.read_records(part, "text"))
 
 
 def find(stored: Path, threshold: float, considered: np.ndarray) -> np.ndarray:

@@ -23,8 +23,8 @@ from bert.core.progress import MB, Progress
 from bert.core.ranges import Range
 from bert.text.vocabulary import load_vocab, rules_of, rules_parameter
 from bert.text.wordpiece import WordPiece
-from data.pipeline import parts, tasks
-from data.pipeline.parts import Part
+from data.pipeline import document_files, tasks
+from data.pipeline.document_files import Part
 from data.vocab import MEGABYTE, texts
 
 MAX_COUNTED = 2_000_000  # different words held in memory, about 250 MB
@@ -104,8 +104,8 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
     vocabulary = load_vocab(options.vocab)
     splitter = WordPiece(vocabulary, rules_of(options.vocab, vocabulary))
     counter, total, most = WordCounter(), 0, options.max_megabytes * MEGABYTE
-    with Progress("words", MB, parts.sampled_size(sources, most)) as progress:
-        for text in texts(parts.sample(sources, most, "sentences"), progress):
+    with Progress("words", MB, document_files.sampled_size(sources, most)) as progress:
+        for text in texts(document_files.sample(sources, most, "sentences"), progress):
             words = splitter.words(text)
             counter.add(words)
             total += len(words)
@@ -128,7 +128,7 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
 
 def main(argv: list[str]) -> None:
     options = tasks.parse(Options, argv, prog="python -m data.words", description=__doc__)
-    sources = parts.find(options.source, "train", "shards")
+    sources = document_files.find(options.source, "train", "shards")
     outputs.build(
         options.output,
         stage="words",
@@ -138,4 +138,6 @@ def main(argv: list[str]) -> None:
     )
     words = options.output / "words.txt"
     stores.send(options.output)
-    ending.tell(options.output, "", "python", "-m", "bert.adapt", "RUN", "--words", words, "--output", "ADAPTED")
+    ending.print_next_command(
+        options.output, "", "python", "-m", "bert.adapt", "RUN", "--words", words, "--output", "ADAPTED"
+    )

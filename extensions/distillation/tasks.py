@@ -9,7 +9,7 @@ from bert.core.errors import UsageError
 from bert.runs import Run
 from bert.training.communicator import Communicator
 from extensions.distillation import training
-from tasks.kind import Kind
+from tasks.task_type import TaskType
 from tasks.training import FineTuning, Prepared
 
 
@@ -38,7 +38,7 @@ def teacher_of(prepared: Prepared[Any], run: FineTuneConfig, comm: Communicator)
 
 
 def with_teacher(
-    kind: Kind, task: FineTuning, opened: Run, run: FineTuneConfig, vocab: Path, comm: Communicator
+    kind: TaskType, task: FineTuning, opened: Run, run: FineTuneConfig, vocab: Path, comm: Communicator
 ) -> tuple[training.Distilled, Mapping[str, str]]:
     """Return the task with soft labels of a teacher, and what config.json says of it. Raise as `training.load`."""
     has_head = run.distill.has_soft_labels

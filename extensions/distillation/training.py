@@ -46,7 +46,7 @@ class LayersTeacher(tf.Module):
         self.encoder = Encoder(config, seed=0)
 
 
-class Teachable(Protocol):
+class Distillable(Protocol):
     """A task that can learn from soft labels: `measure` is `measured` of the outputs of its module."""
 
     module: tf.Module
@@ -72,7 +72,7 @@ class Distilled(Task):
     Without a loss of outputs the heads do not learn, so that it is scored by the losses of the layers.
     """
 
-    def __init__(self, task: Teachable, teacher: tf.Module, config: DistillConfig, seed: int = 0) -> None:
+    def __init__(self, task: Distillable, teacher: tf.Module, config: DistillConfig, seed: int = 0) -> None:
         """teacher: with an `encoder`; if its outputs are learned, with the inputs and outputs of the task's module.
 
         seed: of the projection.

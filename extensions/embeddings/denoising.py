@@ -18,7 +18,7 @@ from bert import heads
 from bert.core.config import ModelConfig
 from bert.model import fused_ops
 from bert.model.dense import Dense, LayerNorm
-from bert.model.encoder import Encoder, Mode, Reach, TokenBatch
+from bert.model.encoder import AttentionScope, Encoder, Mode, TokenBatch
 from bert.model.heads import INPUTS, MaskedLM
 from bert.model.initializers import Initializer
 from bert.model.losses import Measure
@@ -67,7 +67,10 @@ class Decoder(tf.Module):
         for number, (layer, to_embedding) in enumerate(zip(encoder.layers, self.to_embedding, strict=True), 1):
             of_layer = mode.branch(first + number)
             x = layer(
-                x, of_layer, Reach(causal), between=functools.partial(to_embedding, embedding=embedding, mode=of_layer)
+                x,
+                of_layer,
+                AttentionScope(causal),
+                between=functools.partial(to_embedding, embedding=embedding, mode=of_layer),
             )
         scores = self.masked_lm(tf.cast(x, tf.float32), encoder.embeddings.word, mode.dtype)
         scores = tf.reshape(scores, [*tf.unstack(tf.shape(labels)), scores.shape[1]])

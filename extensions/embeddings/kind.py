@@ -15,7 +15,7 @@ from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
 from bert.heads import EMBEDDING
 from bert.model.losses import Measure
-from bert.model.parts import WHOLE, Parts
+from bert.model.model_shard import UNSHARDED, Parts
 from bert.text.sampler import Batch
 from bert.text.tokenization import Tokenizer
 from extensions.embeddings import losses, whole_batch
@@ -46,7 +46,7 @@ class Embedded(StoredKind):
         """Whether the second text of a sample can be the nearest of all."""
         return not self.is_scored
 
-    def model(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> EmbeddingModel:
+    def model(self, config: ModelConfig, seed: int, parts: Parts = UNSHARDED) -> EmbeddingModel:
         """Return the model to train. Raise UsageError for dimensions that it does not have."""
         published = config.norm_placement == "post" and config.positions == "learned" and not config.local_window
         if self.data.loss == "tsdae" and not published:
@@ -85,7 +85,7 @@ class Embedded(StoredKind):
         return arrays
 
     def _rows(
-        self, texts: Sequence[str], tokenizer: Tokenizer, count: int, seen: inputs.Seen | None = None
+        self, texts: Sequence[str], tokenizer: Tokenizer, count: int, seen: inputs.EncodingCounts | None = None
     ) -> dict[str, np.ndarray]:
         """Return the inputs of the texts of `count` examples [count, texts of one, S]."""
         flat = inputs.pairs(tokenizer, texts, [None] * len(texts), self.data.length, seen=seen)

@@ -13,7 +13,7 @@ from bert.model.dense import Dense
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.heads import INPUTS, pooled
 from bert.model.initializers import Initializer
-from bert.model.parts import WHOLE, Parts
+from bert.model.model_shard import UNSHARDED, Parts
 
 
 class Projection(tf.Module):
@@ -30,7 +30,7 @@ class Projection(tf.Module):
 class EmbeddingModel(tf.Module):
     """The encoder, whose states are pooled to an embedding of each text."""
 
-    def __init__(self, config: ModelConfig, seed: int, pool: str, projected: bool, parts: Parts = WHOLE) -> None:
+    def __init__(self, config: ModelConfig, seed: int, pool: str, projected: bool, parts: Parts = UNSHARDED) -> None:
         """pool: one of `bert.embedding.POOLS`. projected: whether there is a projection, for training."""
         super().__init__()
         self.encoder, self.pool, self.width = Encoder(config, seed, parts), pool, config.hidden_size

@@ -11,7 +11,7 @@ from bert import hidden_states
 from bert.core import checked_json
 from bert.core.errors import InputError, UsageError
 from bert.core.progress import Progress
-from bert.engines.engine import Computes
+from bert.engines.engine import Engine
 from bert.runs import Run
 from extensions.embeddings import similarity
 from tasks import metrics
@@ -53,7 +53,7 @@ def of_options(run: Run, options: Options) -> dict[str, Any]:
     return evaluate(run, encoder, chosen, Skipped(options.strict), options.batch)
 
 
-def evaluate(run: Run, encoder: Computes, chosen: Chosen, skipped: Skipped, batch: int) -> dict[str, Any]:
+def evaluate(run: Run, encoder: Engine, chosen: Chosen, skipped: Skipped, batch: int) -> dict[str, Any]:
     """Return the number of pairs or queries and the scores. Raise InputError for data of another layout."""
     ranked = _ranked(run, chosen, skipped)
     return report(_compared(ranked, hidden_states.Reader(run, encoder, batch=batch)), len(ranked))

@@ -20,7 +20,7 @@ from bert.embedding import PLAIN, Embedding
 from bert.model.encoder import Mode
 from bert.model.heads import INPUTS
 from bert.model.losses import Measure
-from bert.model.parts import WHOLE, Parts
+from bert.model.model_shard import UNSHARDED, Parts
 from bert.text import records
 from bert.text.sampler import Batch
 from bert.text.tokenization import Tokenizer
@@ -47,7 +47,7 @@ SPLIT = "dev"  # of a folder in BEIR's layout
 class EmbeddingTraining(FineTuning):
     """The training of embeddings, whose loss depends on all samples of an update."""
 
-    def __init__(self, kind: Embedded, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
+    def __init__(self, kind: Embedded, config: ModelConfig, seed: int, parts: Parts = UNSHARDED) -> None:
         super().__init__(kind, config, seed, parts)
         self.embedded = kind
 
@@ -192,7 +192,7 @@ def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communi
     stored = dataclasses.replace(data, dev=None)
     folder = on_rank_zero(lambda: features.build(stored, tokenizer, vocab, paths.workdir()), comm)
     if data.loss == "contrastive" and (few := on_rank_zero(lambda: negatives(config, folder), comm)):
-        loop.tell(f"warning: {few}", comm)
+        loop.print_on_first_rank(f"warning: {few}", comm)
     names = ranked.names if ranked else similarity.METRICS
     kind = Embedded(data, Labels(regression=True), names)
     assert data.pool, "it was chosen"

@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert.hardware.devices import has_gpu
 from bert.model.cost import CHUNK_BYTES
 from bert.model.losses import Measure, combine, part_gradients, part_statistics
-from bert.model.parts import WHOLE, Parts
+from bert.model.model_shard import UNSHARDED, Parts
 from bert.model.weights import WORDS
 
 ABSENT = -1e9  # score of an entry that rounds up the vocabulary: its probability is 0
@@ -31,7 +31,7 @@ def tied(
     multiple: int = 1,
     training: bool = True,
     chunk_bytes: int = CHUNK_BYTES,
-    parts: Parts = WHOLE,
+    parts: Parts = UNSHARDED,
 ) -> Measure:
     """Return the summed cross-entropy of the scores hidden table' with the labels, and how many are highest.
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from bert.core import checked_json, cli, ending, files, manifest, ranges
 from bert.core.errors import InputError, UsageError
 from bert.core.ranges import BatchSize, Range
-from bert.hardware.choices import Kind
+from bert.hardware.choices import DeviceName
 
 if TYPE_CHECKING:
     from extensions.gpt.token_stream import TokenStream
@@ -49,7 +49,7 @@ class Options:
     """split of the folder"""
     batch: BatchSize = 8
     """windows that are computed at once"""
-    device: Kind = "auto"
+    device: DeviceName = "auto"
     """device to compute on; auto uses a GPU if there is one"""
     json: cli.Switch = False
     """print the result as one JSON object"""
@@ -129,4 +129,4 @@ def main(argv: list[str]) -> None:
     else:
         for name, value in report.items():
             print(f"{name:<20} {value:,.4f}" if isinstance(value, float) else f"{name:<20} {value}", flush=True)
-    ending.tell(f"evaluated {options.run} on {options.data}")
+    ending.print_next_command(f"evaluated {options.run} on {options.data}")

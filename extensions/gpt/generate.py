@@ -21,7 +21,7 @@ from bert.core import cli, ranges
 from bert.core.errors import UsageError
 from bert.core.progress import Progress
 from bert.core.ranges import BatchSize, Range, Seed
-from bert.hardware.choices import Kind
+from bert.hardware.choices import DeviceName
 
 if TYPE_CHECKING:
     from bert.hardware.devices import Device
@@ -55,7 +55,7 @@ class Options:
     """texts that are continued at once"""
     cut: cli.Switch = False
     """of a prompt with too many tokens keep the last ones, so that max_tokens can follow"""
-    device: Kind = "auto"
+    device: DeviceName = "auto"
     """device to compute on; auto uses a GPU if there is one"""
     json: cli.Switch = False
     """print a line of JSON for each text"""

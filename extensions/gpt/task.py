@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert.core.config import ModelConfig
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.losses import Measure
-from bert.model.parts import WHOLE, Parts
+from bert.model.model_shard import UNSHARDED, Parts
 from bert.text.sampler import Batch
 from bert.training.objective import Objective
 from bert.training.task import Task
@@ -20,7 +20,7 @@ from extensions.gpt import chunked_loss
 class CausalModel(tf.Module):
     """The encoder with a causal mask; its word embeddings are also the output layer."""
 
-    def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
+    def __init__(self, config: ModelConfig, seed: int, parts: Parts = UNSHARDED) -> None:
         super().__init__()
         assert config.causal, "the model's tokens would see those that they predict"
         self.encoder = Encoder(config, seed, parts)
@@ -35,7 +35,7 @@ class CausalLM(Task):
 
     objectives = (Objective("lm"),)
 
-    def __init__(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> None:
+    def __init__(self, config: ModelConfig, seed: int, parts: Parts = UNSHARDED) -> None:
         self.module, self.parts = CausalModel(config, seed, parts), parts
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:

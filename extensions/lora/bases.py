@@ -16,7 +16,7 @@ import numpy as np
 from bert.core import manifest
 from bert.core.config import ModelConfig
 from bert.engines import engine as engines
-from bert.engines.engine import Computes
+from bert.engines.engine import Engine
 from bert.hardware.choices import Compute
 from bert.model.added import tunes
 from bert.model.encoder import Encoder, variables
@@ -61,11 +61,11 @@ class Bases:
     """The encoders in memory, each as long as a model uses it."""
 
     def __init__(self) -> None:
-        self._encoders: weakref.WeakValueDictionary[tuple[str, Compute, str], Computes] = weakref.WeakValueDictionary()
+        self._encoders: weakref.WeakValueDictionary[tuple[str, Compute, str], Engine] = weakref.WeakValueDictionary()
 
     def encoder(
         self, config: ModelConfig, folder: Path, compute: Compute, engine: Literal["tensorflow", "openvino"]
-    ) -> Computes:
+    ) -> Engine:
         """Return the encoder of a checkpoint that is verified. It is that of an earlier call if the base is the same.
 
         engine: TensorFlow's if there are low-rank updates. Raise as `checkpoint.load_weights` does.
@@ -84,6 +84,6 @@ class Bases:
         return AdaptedEncoder(base, updates)
 
 
-def shared_part(encoder: Computes) -> Computes:
+def shared_part(encoder: Engine) -> Engine:
     """Return the part of an encoder that other models may have, too: it without its updates."""
     return encoder.base if isinstance(encoder, AdaptedEncoder) else encoder

@@ -19,7 +19,7 @@ import tensorflow as tf
 from bert.core.config import LoraConfig
 from bert.model.encoder import Encoder, Layer
 from bert.model.initializers import normal, variable
-from bert.model.parts import WHOLE, Parts
+from bert.model.model_shard import UNSHARDED, Parts
 from bert.model.weights import UPDATE
 
 # Last parts of the names of variables; the first parts are the layer's.
@@ -30,7 +30,7 @@ class LowRankUpdate(tf.Module):
     """scale * A B, which is added to a kernel."""
 
     def __init__(
-        self, seed: int, layer: str, kernel: Sequence[int], rank: int, alpha: float, parts: Parts = WHOLE
+        self, seed: int, layer: str, kernel: Sequence[int], rank: int, alpha: float, parts: Parts = UNSHARDED
     ) -> None:
         """layer: name of the dense layer, such as layer_0/attention/query. kernel: the shape of the whole, [I, O]."""
         super().__init__()

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from bert import embedding
-from bert.convert import architecture, foreign, joined, names, run, sentence
+from bert.convert import architecture, foreign, names, run, sentence, stacked_tensors
 from bert.convert.families import Family
 from bert.convert.huggingface import DTYPES
 from bert.convert.names import Shape
@@ -367,7 +367,7 @@ def write_model(model: Model, folder: Path) -> None:
         "base_model_name_or_path": None,
     }
     with files.atomic_write(folder / WEIGHTS, "wb") as stream:
-        stream.write(save(joined.joined(every, model.config.num_attention_heads), metadata={"format": "pt"}))
+        stream.write(save(stacked_tensors.joined(every, model.config.num_attention_heads), metadata={"format": "pt"}))
     files.write_json(folder / CONFIG, settings)
 
 

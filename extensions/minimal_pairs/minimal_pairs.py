@@ -21,7 +21,7 @@ from bert.core import charts, cli, ending, files, ranges
 from bert.core.charts import COLOURS
 from bert.core.config import CountOrNone
 from bert.core.ranges import BatchSize
-from bert.hardware.choices import Compute, Engine, Kind
+from bert.hardware.choices import Compute, DeviceName, EngineName
 from extensions.minimal_pairs import accuracy, reading
 from extensions.minimal_pairs.accuracy import Accuracy
 from extensions.minimal_pairs.reading import Method
@@ -54,9 +54,9 @@ class Options:
     """masked copies of sentences, or sentences of a causal model, that are computed at once"""
     compute: Compute = "float32"
     """data type of matrix products"""
-    engine: Engine = "tensorflow"
+    engine: EngineName = "tensorflow"
     """what computes the encoder: tensorflow; openvino or openvino_int8, on CPUs; auto: openvino if it can"""
-    device: Kind = "auto"
+    device: DeviceName = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ def main(argv: list[str]) -> None:
         files.write_json(options.output, _fields(options, scores, by_group, total))
     if options.picture is not None:
         draw(by_group, total, options.picture)
-    ending.tell(options.output or f"scored {options.run} on {options.data}", f"{len(pairs):,} pairs")
+    ending.print_next_command(options.output or f"scored {options.run} on {options.data}", f"{len(pairs):,} pairs")
 
 
 def _fields(

@@ -10,7 +10,7 @@ import numpy as np
 from bert.core.errors import InputError, UsageError
 from bert.core.progress import Progress
 from bert.engines import engine as engines
-from bert.hardware.choices import Compute, Engine
+from bert.hardware.choices import Compute, EngineName
 from bert.masked_words import MaskedWords
 from bert.runs import Run
 from bert.text.batches import LENGTH_MULTIPLE
@@ -31,7 +31,7 @@ class Scores(NamedTuple):
 
 
 def score(
-    path: Path, pairs: Sequence[Pair], method: Method, batch: int, compute: Compute, engine: Engine = "tensorflow"
+    path: Path, pairs: Sequence[Pair], method: Method, batch: int, compute: Compute, engine: EngineName = "tensorflow"
 ) -> Scores:
     """Score both sentences of each pair by the run at `path`.
 

@@ -26,7 +26,7 @@ from bert.core import cli, manifest, outputs
 from bert.core.errors import InputError, UsageError
 from bert.core.progress import MB, Progress
 from bert.core.workspace import Work
-from data.pipeline import parts, sources, tasks, workers
+from data.pipeline import document_files, sources, tasks, workers
 from data.pipeline.duplicates import saved_verdicts
 from extensions.pubmed import abstract
 from extensions.pubmed.reader import Citation, Reader
@@ -134,7 +134,7 @@ class PubmedStage(sources.SourceStage):
         keys = ("citations", "articles", "earlier versions", "deleted", "in another language", "without an abstract")
         counts = Counter(dict.fromkeys(keys, 0))
         size = 0
-        with parts.Writer(task.target) as writer:
+        with document_files.Writer(task.target) as writer:
             for citation, verdict in zip(reader.citations(), settings.verdicts, strict=True):
                 if citation.content is None:
                     continue

@@ -23,7 +23,7 @@ from bert.model.dropout import DropoutRng, philox
 from bert.model.encoder import Encoder, Mode, TokenBatch
 from bert.model.heads import MaskedLM, ReplacedToken
 from bert.model.losses import Detection, Measure
-from bert.model.parts import WHOLE, Parts
+from bert.model.model_shard import UNSHARDED, Parts
 
 BLOCK = 128  # scores of the vocabulary that are added at once
 
@@ -44,7 +44,7 @@ class ReplacedTokensModel(tf.Module):
         config: ModelConfig,
         generator: ModelConfig,
         seed: int,
-        parts: Parts = WHOLE,
+        parts: Parts = UNSHARDED,
     ) -> None:
         super().__init__()
         prefix = f"{heads.GENERATOR}/"

@@ -8,7 +8,7 @@ from bert.core.errors import InputError
 from bert.heads import GENERATOR, REPLACED_TOKEN
 from bert.model import losses
 from bert.model.encoder import Mode, TokenBatch
-from bert.model.parts import WHOLE, Parts
+from bert.model.model_shard import UNSHARDED, Parts
 from bert.pretraining import MASKED_WORDS, PretrainingObjective, read_indices
 from bert.runs import Run
 from bert.text.sampler import Batch
@@ -24,7 +24,12 @@ class ReplacedTokens(Task):
     """ELECTRA's objectives: masked words of the generator ("mlm"), and the detection of its replacements ("rtd")."""
 
     def __init__(
-        self, config: ModelConfig, generator: ModelConfig, seed: int, settings: ObjectiveConfig, parts: Parts = WHOLE
+        self,
+        config: ModelConfig,
+        generator: ModelConfig,
+        seed: int,
+        settings: ObjectiveConfig,
+        parts: Parts = UNSHARDED,
     ) -> None:
         self.module = ReplacedTokensModel(config, generator, seed, parts)
         self.objectives = (MASKED_WORDS, REPLACED._replace(factor=settings.detection_weight))

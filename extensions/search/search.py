@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from bert.core import cli, ending, ranges
 from bert.core.errors import UsageError
 from bert.core.ranges import BatchSize, Range
-from bert.hardware.choices import Compute, Engine, Kind
+from bert.hardware.choices import Compute, DeviceName, EngineName
 
 if TYPE_CHECKING:
     from bert.api import Answer, Hit
@@ -63,9 +63,9 @@ class IndexOptions:
     """passages that are encoded at once"""
     compute: Compute = "float32"
     """data type of matrix products"""
-    engine: Engine = "tensorflow"
+    engine: EngineName = "tensorflow"
     """what computes the encoder: tensorflow; openvino or openvino_int8, on CPUs; auto: openvino if it can"""
-    device: Kind = "auto"
+    device: DeviceName = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ class QueryOptions:
     """run directory of squad.train, which answers the query from the passages"""
     json: cli.Switch = False
     """print one JSON object"""
-    device: Kind = "auto"
+    device: DeviceName = "auto"
     """device to compute on; auto uses a GPU if there is one"""
 
     def __post_init__(self) -> None:
@@ -124,10 +124,10 @@ def index(options: IndexOptions) -> None:
         what += f", {counts.encoded:,} encoded, {counts.kept:,} kept"
     if empty := made.count("texts_without_words"):
         what += f"; {empty:,} texts without a word are left out"
-    ending.tell(options.output, what, *PROG.split(), "query", options.output, "QUERY")
+    ending.print_next_command(options.output, what, *PROG.split(), "query", options.output, "QUERY")
 
 
-def _products(compute: Compute, engine: Engine) -> Products:
+def _products(compute: Compute, engine: EngineName) -> Products:
     """Return the types of the matrix products of an engine."""
     if engine != "openvino_int8":
         return compute

@@ -14,8 +14,8 @@ import numpy as np
 
 from bert import hidden_states
 from bert.embedding import DOCUMENT, QUERY, Pool
-from bert.engines.engine import Computes
-from bert.hardware.choices import Compute, Engine
+from bert.engines.engine import Engine
+from bert.hardware.choices import Compute, EngineName
 from bert.runs import Run
 from extensions.search import nearest, passages
 from extensions.search.index import Hit, Index, Vectors, hit
@@ -56,7 +56,7 @@ class Searching(Head):
         "(characters of the text) and text; with `answer: true` also what `/v1/answer` has for these passages"
     )
 
-    def __init__(self, run: Run, encoder: Computes, batch: int, reads: Reads, index: Index | None) -> None:
+    def __init__(self, run: Run, encoder: Engine, batch: int, reads: Reads, index: Index | None) -> None:
         """run: its encoder made the index. reads: returns the head that answers questions now, None if there is none.
 
         index: None if only documents are searched that are sent with a request.
@@ -71,7 +71,7 @@ class Searching(Head):
         self.cutter = Cutter(run.tokenizer, self.reader.length, before=self.before[DOCUMENT])
 
     @classmethod
-    def load(cls, run: Run, compute: Compute, batch: int, engine: Engine) -> "Searching":
+    def load(cls, run: Run, compute: Compute, batch: int, engine: EngineName) -> "Searching":
         """As Head has it, for documents that are sent, without answers."""
         return cls(run, run.encoder(compute, engine), batch, lambda: None, None)
 
@@ -138,7 +138,7 @@ class Searching(Head):
 
 
 def load(
-    index: Path | None, encoder: Path | None, compute: Compute, batch: int, engine: Engine, reads: Reads
+    index: Path | None, encoder: Path | None, compute: Compute, batch: int, engine: EngineName, reads: Reads
 ) -> Searching:
     """Load an index with the model that made it, or a model for documents that are sent.
 

@@ -23,8 +23,8 @@ from bert.core.errors import UsageError
 from bert.core.progress import MB, Progress
 from bert.core.ranges import Range
 from bert.text.vocabulary import TOKENIZER
-from data.pipeline import duplicates, parts, tasks
-from data.pipeline.parts import Part
+from data.pipeline import document_files, duplicates, tasks
+from data.pipeline.document_files import Part
 from extensions.tokenizers import byte_bpe
 from extensions.tokenizers.byte_bpe import Merges, Vocabulary
 
@@ -72,7 +72,7 @@ def train(texts: Iterable[str], size: int) -> tuple[Vocabulary, Merges]:
         special_tokens=[],
         initial_alphabet=list(byte_bpe.BYTES),
     )
-    tokenizer.train_from_iterator(parts.training_pieces(texts), trainer)
+    tokenizer.train_from_iterator(document_files.training_pieces(texts), trainer)
     model = json.loads(tokenizer.to_str())["model"]
     vocabulary: Vocabulary = model["vocab"]
     return vocabulary | {byte_bpe.END: len(vocabulary)}, [(left, right) for left, right in model["merges"]]
@@ -87,7 +87,7 @@ def make(options: Options, sources: Sequence[Part], given: Sequence[Path], parti
         print(f"bpe: {len(vocabulary):,} tokens of {where}", file=sys.stderr)
     else:
         assert options.size is not None
-        where, size = options.output, parts.sampled_size(sources, options.max_megabytes * 1_000_000)
+        where, size = options.output, document_files.sampled_size(sources, options.max_megabytes * 1_000_000)
         with Progress("bpe", MB, size) as progress:
             vocabulary, merges = train(_texts(sources, options, progress), options.size)
         tables = byte_bpe.Tables(vocabulary, merges)
@@ -100,7 +100,7 @@ def make(options: Options, sources: Sequence[Part], given: Sequence[Path], parti
 
 
 def _texts(sources: Sequence[Part], options: Options, progress: Progress) -> Iterator[str]:
-    for document in parts.sample(sources, options.max_megabytes * 1_000_000, "text"):
+    for document in document_files.sample(sources, options.max_megabytes * 1_000_000, "text"):
         if not duplicates.is_text_held_out(document["text"], options.heldout):
             progress.add(len(document["text"]))
             yield ENDLESS.sub("", document["text"].encode("utf-8", "replace").decode())
@@ -110,7 +110,7 @@ def main(argv: list[str]) -> None:
     options = tasks.parse(Options, argv, prog="python -m data.bpe", description=__doc__)
     given = byte_bpe.tables_of(options.import_)[1] if options.import_ else []
     train_on = () if given else options.source
-    sources = [part for folder in train_on for part in parts.find(folder, "part")]
+    sources = [part for folder in train_on for part in document_files.find(folder, "part")]
     outputs.build(
         options.output,
         stage="bpe",
@@ -121,4 +121,4 @@ def main(argv: list[str]) -> None:
     texts = options.source or ("DOCUMENTS",)
     then = ("python", "-m", "data.tokens", "--source", *texts, "--tokenizer", options.output, "--output", "FOLDER")
     stores.send(options.output)
-    ending.tell(options.output, "", *then)
+    ending.print_next_command(options.output, "", *then)

@@ -16,7 +16,7 @@ from bert.core.errors import UsageError
 from bert.labels import Head
 from bert.model.heads import TaskModel
 from bert.pretraining import PretrainingModel
-from bert.text.normalization import Rules
+from bert.text.normalization import TokenizerConfig
 from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import SPECIAL, check_vocab, is_lower_case, load_vocab
 from bert.text.wordpiece import WordPiece
@@ -145,8 +145,8 @@ def test_a_list_without_a_new_word_is_one_line(tmp_path, monkeypatch, capsys, wo
     assert len(lines) == 1 and said in lines[0] and not (tmp_path / "new").exists()
 
 
-def rules(lower_case: bool) -> Rules:
-    return Rules(lower_case=lower_case, strip_accents=lower_case)
+def rules(lower_case: bool) -> TokenizerConfig:
+    return TokenizerConfig(lower_case=lower_case, strip_accents=lower_case)
 
 
 def test_words_are_taken_as_the_tokenizer_will_meet_them():

@@ -10,7 +10,7 @@ import pytest
 from nltk import data as nltk_data
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from bert.text.normalization import Rules
+from bert.text.normalization import TokenizerConfig
 from bert.text.wordpiece import WordPiece
 from data.vocab import train
 from tests.wiki_dump import page
@@ -159,7 +159,11 @@ WIKIS = {
         ],
     ),
 }
-RULES = {"lower": Rules(), "cased": Rules(lower_case=False, strip_accents=False), "accents": Rules(strip_accents=False)}
+RULES = {
+    "lower": TokenizerConfig(),
+    "cased": TokenizerConfig(lower_case=False, strip_accents=False),
+    "accents": TokenizerConfig(strip_accents=False),
+}
 
 
 def dumped(code: str) -> str:

@@ -16,8 +16,8 @@ from bert.text import records
 from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import SPECIAL
 from data import tfrecords
-from data.pipeline import parts
-from data.pipeline.parts import Part
+from data.pipeline import document_files
+from data.pipeline.document_files import Part
 from data.tfrecords import Options
 
 LETTERS = "abcdefghij"
@@ -321,7 +321,7 @@ def test_documents_hold_every_token_in_stretches_that_fill_a_sequence(
 def test_a_long_document_is_tokenized_in_batches_of_its_sentences(vocab, monkeypatch):
     tokenizer = WordPieceTokenizer(vocab)
     block = [document(n)["sentences"] * (9 if n == 3 else 1) for n in range(7)]
-    monkeypatch.setattr(parts, "TEXT_BATCH", 200)
+    monkeypatch.setattr(document_files, "TEXT_BATCH", 200)
     sizes: list[int] = []
     encode = tokenizer.encode
 

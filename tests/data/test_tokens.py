@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data import tokens
-from data.pipeline import duplicates, parts
+from data.pipeline import document_files, duplicates
 from extensions.gpt.token_stream import TokenStream
 from extensions.tokenizers import byte_bpe
 from extensions.tokenizers.byte_bpe import ByteBPE
@@ -90,7 +90,7 @@ def test_workers_shares_and_batches_do_not_change_a_byte(tmp_path, stage, source
     for share in (1, 0, 2):
         flags = {"workers": 1, "task": share, "of": 3}
         assert stage("tokens", *arguments(sources, tokenizer, tmp_path / "shares", **flags))[0] == 0
-    monkeypatch.setattr(parts, "TEXT_BATCH", 99)
+    monkeypatch.setattr(document_files, "TEXT_BATCH", 99)
     assert stage("tokens", *arguments(sources, tokenizer, tmp_path / "small", workers=1))[0] == 0
     for name in ("three", "shares", "small"):
         assert contents(tmp_path / name) == contents(tmp_path / "one")

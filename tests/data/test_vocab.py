@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from bert.core import manifest
-from bert.text.normalization import Rules
+from bert.text.normalization import TokenizerConfig
 from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import SPECIAL, load_vocab
 from bert.text.wordpiece import WordPiece
-from data.pipeline import parts
+from data.pipeline import document_files
 from data.vocab import train, unknown_share
 
 TEXT = "the river runs past seven mills and nobody remembers their builders' names, caf\u00e9 \u4e2d\u6587 1729"
@@ -47,13 +47,13 @@ def test_hash_seeds_and_threads_do_not_change_a_byte(tmp_path, folder, contents,
 
 def test_the_shards_are_read_once(tmp_path, stage, source, monkeypatch):
     reads: list[int] = []
-    lines = parts.lines
+    lines = document_files.lines
 
     def counted(some):
         reads.append(len(some))
         return lines(some)
 
-    monkeypatch.setattr(parts, "lines", counted)
+    monkeypatch.setattr(document_files, "lines", counted)
     assert stage("vocab", "--source", source, "--output", tmp_path / "out", "--size", 150)[0] == 0
     assert reads == [len(list(source.glob("train-*.jsonl")))]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
@@ -109,11 +109,11 @@ CHINESE = [chr(code) for code in range(0x4E00, 0x4E00 + 1500)]
 
 def test_a_vocabulary_of_many_characters_has_them_all_and_none_that_is_never_used() -> None:
     text = " ".join("".join(CHINESE[begin : begin + 50]) for begin in range(0, 1500, 50))
-    tokens = train(lambda: [text] * 3, 4000, Rules())
+    tokens = train(lambda: [text] * 3, 4000, TokenizerConfig())
     assert set(CHINESE) <= set(tokens) and not any(token.startswith("##") for token in tokens)
-    assert unknown_share([text], tokens, Rules()) == 0
-    fewer = train(lambda: [text] * 3, 2000, Rules())  # at most half of the entries are characters
-    assert 0.32 < unknown_share([text], fewer, Rules()) < 0.35
+    assert unknown_share([text], tokens, TokenizerConfig()) == 0
+    fewer = train(lambda: [text] * 3, 2000, TokenizerConfig())  # at most half of the entries are characters
+    assert 0.32 < unknown_share([text], fewer, TokenizerConfig()) < 0.35
 
 
 @pytest.mark.parametrize("special", [(), ("[E1]", "[/E1]", "[E2]")])
@@ -122,7 +122,7 @@ def test_a_vocabulary_has_at_most_the_size_that_was_asked_for(size: int, special
     """Also where characters alone fill it, each of which is there twice: at the beginning of words and inside."""
     syllables = [chr(code) for code in range(0xAC00, 0xAC00 + 900)]
     text = " ".join("".join(syllables[begin : begin + 3]) for begin in range(0, 900, 3))
-    rules = Rules(lower_case=False, strip_accents=False, special=special)
+    rules = TokenizerConfig(lower_case=False, strip_accents=False, special=special)
     tokens = train(lambda: [text] * 3, size, rules)
     assert len(tokens) in (size, size - 1) and tokens[: 5 + len(special)] == [*SPECIAL, *special]
 
@@ -130,7 +130,11 @@ def test_a_vocabulary_has_at_most_the_size_that_was_asked_for(size: int, special
 def test_words_of_training_are_those_of_reading() -> None:
     """Of a German text no entry is one that the tokenizer never makes."""
     text = "Die Stra\xdfe ist gro\xdf, der Fu\xdf ist wei\xdf: \xc4pfel \u017eluv \xb2. "
-    for rules in (Rules(), Rules(strip_accents=False), Rules(lower_case=False, strip_accents=False)):
+    for rules in (
+        TokenizerConfig(),
+        TokenizerConfig(strip_accents=False),
+        TokenizerConfig(lower_case=False, strip_accents=False),
+    ):
         tokens = train(lambda: [text] * 9, 300, rules)
         used = {tokens[number] for number in WordPiece(tokens, rules).encode([text])[0]}
         umlaut = ("a" if rules.strip_accents else "\xe4") + "pfel"

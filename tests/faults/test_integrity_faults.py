@@ -13,7 +13,7 @@ from bert.core import manifest, outputs
 from bert.core.errors import IntegrityError
 from bert.recipes import RECIPES
 from bert.text import records
-from data.pipeline import parts
+from data.pipeline import document_files
 from tests import training
 from tests.faults.stages import SHAPE, STAGES, run
 
@@ -92,7 +92,7 @@ def test_a_flipped_bit_between_the_passes_of_a_stage_is_noticed(
     path = Path("books/part-00000-00000.jsonl")
     harm = flipped(inputs / path, 0)
 
-    def then_harm(source: parts.Part) -> object:
+    def then_harm(source: document_files.Part) -> object:
         result = keys(source)
         if source.path == path:
             next(harm)

@@ -13,7 +13,7 @@ from bert.model.dropout import DropoutRng
 from bert.model.encoder import Mode, variables
 from bert.pretraining import Pretraining
 from bert.runs import Run
-from bert.training.objective import terms
+from bert.training.objective import weighted_losses
 from extensions.distillation.training import Distilled, LayersTeacher
 from tests.parity.test_transformers import command, inputs, oracle, vocabulary
 
@@ -69,7 +69,7 @@ def test_losses_of_layers_and_their_gradients_are_those_of_pytorch(tmp_path: Pat
     with tf.GradientTape() as tape:
         measures = distilled.measure(batch, Mode(tf.float32, DropoutRng(None)))
         means = {name: measure.loss / weights[name] for name, measure in measures.items()}
-        total = tf.add_n(terms(distilled.objectives, means))
+        total = tf.add_n(weighted_losses(distilled.objectives, means))
     assert {name: float(value) for name, value in means.items()} == pytest.approx(expected, rel=1e-5)
     found = dict(zip(encoder, tape.gradient(total, list(encoder.values())), strict=True))
     with np.load(tmp_path / "y.npz") as theirs:

@@ -12,7 +12,7 @@ from nltk.tokenize.punkt import PunktParameters
 from bert.core import files
 from data import books, documents, text, wikipedia
 from data.pipeline import duplicates, sources
-from data.pipeline.losses import Losses
+from data.pipeline.drop_counts import DropCounts
 from data.splitting import punkt, sentences
 from data.wiki import dump, references, wikitext
 from extensions.pubmed import abstract
@@ -154,7 +154,7 @@ def readers(folder: Path) -> dict[str, Callable[[str], object]]:
     in_dump = read_file(dumped, "dump.xml", folder)
 
     def read_text(path: Path) -> list[text.Document]:
-        return list(text.read_documents(path, "a", text.Options(source=path, output=path), Counter(), Losses()))
+        return list(text.read_documents(path, "a", text.Options(source=path, output=path), Counter(), DropCounts()))
 
     in_json = read_file(read_text, "a.jsonl", folder)
     in_questions = read_file(asked, "a.json", folder)

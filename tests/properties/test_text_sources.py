@@ -11,8 +11,8 @@ from nltk.tokenize.punkt import PunktParameters
 
 from bert.core.errors import InputError
 from data import books, text, wikipedia
-from data.pipeline import duplicates, parts, sources
-from data.pipeline.losses import Losses
+from data.pipeline import document_files, duplicates, sources
+from data.pipeline.drop_counts import DropCounts
 from data.splitting import punkt, sentences
 from tests.properties import mutations
 from tests.properties.fuzz import fuzz
@@ -47,7 +47,7 @@ def check(texts: list[str]) -> None:
     """Check that texts can be written, read, split and trained on."""
     for one in texts:
         assert sources.without_controls(one) == (one, 0)
-        line = parts.encode({"text": one})
+        line = document_files.encode({"text": one})
         written = json.loads(line)["text"]
         assert "\n" not in line.decode()[:-1]
         duplicates.normalise(written).encode()
@@ -83,8 +83,8 @@ def test_a_damaged_book_is_read_or_refused(content: bytes) -> None:
 
 
 def texts_of(path: Path) -> Iterator[str]:
-    for document in text.read_documents(path, "a", text.Options(source=path, output=path), Counter(), Losses()):
-        parts.encode({"id": document.id})
+    for document in text.read_documents(path, "a", text.Options(source=path, output=path), Counter(), DropCounts()):
+        document_files.encode({"id": document.id})
         yield document.text
 
 
@@ -98,7 +98,7 @@ def test_damaged_lines_of_json_are_read_or_refused(content: bytes) -> None:
 
 def articles_of(path: Path) -> Iterator[str]:
     for article in wikipedia.extracted_articles([path]):
-        parts.encode({"id": article.id, "title": article.title})
+        document_files.encode({"id": article.id, "title": article.title})
         yield wikipedia.clean(article.title, article.text, headings=True)
 
 

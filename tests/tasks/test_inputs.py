@@ -85,7 +85,7 @@ def test_every_token_is_in_a_window_and_a_text_that_fits_is_one(
 ) -> None:
     """As run_squad.py of google-research/bert cuts a passage."""
     texts = [" ".join(WORDS[(word * word) % 4] for word in range(count)) for count in words]
-    seen, cut = inputs.Seen(), inputs.Seen()
+    seen, cut = inputs.EncodingCounts(), inputs.EncodingCounts()
     made = inputs.windows(tokenizer, texts, length, stride, seen)
     one = inputs.pairs(tokenizer, texts, [None] * len(texts), length, seen=cut)
     begins, room = np.flatnonzero(made["window"] == 0), length - 2
@@ -110,7 +110,7 @@ def test_words_that_the_vocabulary_lacks_and_texts_without_a_token_are_told(
     tokenizer: WordPieceTokenizer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts, seconds = ["ant bee", "zebra ant", "\u200b", "\u0e44\u0e17\u0e22"], [None, None, None, "\u200b"]
-    cut, read = inputs.Seen(), inputs.Seen()
+    cut, read = inputs.EncodingCounts(), inputs.EncodingCounts()
     inputs.pairs(tokenizer, texts, seconds, 9, seen=cut)
     inputs.windows(tokenizer, texts, 9, 3, read)
     assert (cut.tokens, cut.unknown, cut.empty) == (5, 2, 2) and (read.unknown, read.empty) == (2, 1)
@@ -118,5 +118,5 @@ def test_words_that_the_vocabulary_lacks_and_texts_without_a_token_are_told(
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2 and said[0].startswith("warning: a.csv: 40.0% of all tokens are [UNK]")
     assert said[1].startswith("note: a.csv: 2 of 4 inputs have a text without a token")
-    inputs.Seen(inputs=1, tokens=100, unknown=1).report("b.csv", 9)
+    inputs.EncodingCounts(inputs=1, tokens=100, unknown=1).report("b.csv", 9)
     assert not capsys.readouterr().err

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from bert.convert import fast_tokenizer
 from bert.text import characters
-from bert.text.normalization import Normalizer, Rules
+from bert.text.normalization import Normalizer, TokenizerConfig
 from tests.bert.text.test_fast_normalization import ODD
 
 RULES = {
-    "lower": Rules(),
-    "cased": Rules(lower_case=False, strip_accents=False),
-    "accents": Rules(strip_accents=False),
-    "marks": Rules(lower_case=False, split_ideographs=False),
+    "lower": TokenizerConfig(),
+    "cased": TokenizerConfig(lower_case=False, strip_accents=False),
+    "accents": TokenizerConfig(strip_accents=False),
+    "marks": TokenizerConfig(lower_case=False, split_ideographs=False),
 }
 THEIRS = {
     name: (fast_tokenizer.normalizer(rules, ["a"]).normalize_str, fast_tokenizer.pre_tokenizer(rules).pre_tokenize_str)
@@ -60,5 +60,5 @@ def test_texts_of_many_sigmas_and_marks_take_no_longer_than_others() -> None:
 def test_entries_that_become_other_words_are_found() -> None:
     """For the library U+10D50 (Unicode 16.0) is a capital letter."""
     vocab = ["\U00010d50", "##a\U0001e4ec", "\ue000", "\u03bf\u03c2", "\u2e52", "\xb2", "##\ufb01"]
-    assert fast_tokenizer.differing(Rules(), vocab) == ["\U00010d50"]
-    assert fast_tokenizer.differing(Rules(fast=True), vocab) == []
+    assert fast_tokenizer.differing(TokenizerConfig(), vocab) == ["\U00010d50"]
+    assert fast_tokenizer.differing(TokenizerConfig(fast=True), vocab) == []

@@ -16,7 +16,7 @@ from tokenizers.processors import BertProcessing
 from bert.convert import __main__ as convert
 from bert.core.errors import InputError, UsageError
 from bert.model.heads import TaskModel
-from bert.text.normalization import Rules
+from bert.text.normalization import TokenizerConfig
 from bert.text.tokenization import WordPieceTokenizer, tokenizer_for
 from bert.text.vocabulary import load_vocab, rules_of
 from squad.model import AnswerSpans
@@ -146,7 +146,7 @@ def test_another_form_of_lower_casing_is_warned_of(tmp_path: Path, capsys: pytes
     convert.main(["import", "huggingface", str(tmp_path / "theirs"), str(tmp_path / "run")])
     assert "does not lower-case texts, but its vocabulary has no capitals" in capsys.readouterr().err
     rules = rules_of(tmp_path / "run/vocab.txt", load_vocab(tmp_path / "run/vocab.txt"))
-    assert rules == Rules(lower_case=False, strip_accents=False, longest_word=100, fast=True)
+    assert rules == TokenizerConfig(lower_case=False, strip_accents=False, longest_word=100, fast=True)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_characters_of_a_run_of_ours_go_out_and_come_back(tmp_path: Path, capsys
     convert.main(["import", "huggingface", str(tmp_path / "out"), str(tmp_path / "again")])
     ours, again = (WordPieceTokenizer(tmp_path / name / "vocab.txt") for name in ("run", "again"))
     theirs = Fast.from_file(str(tmp_path / "out/tokenizer.json"))
-    assert ours.rules == again.rules == Rules()
+    assert ours.rules == again.rules == TokenizerConfig()
     for text in ODD:
         ids = ours.encode([text])[0].tolist()
         assert ids == again.encode([text])[0].tolist() == theirs.encode(text, add_special_tokens=False).ids

@@ -22,7 +22,7 @@ from bert.core.errors import InputError
 from bert.model.heads import Classifier
 from bert.pretraining import PretrainingModel
 from bert.text import tokenizer_kind
-from bert.text.tokenizer_kind import Kind
+from bert.text.tokenizer_kind import TokenizerType
 from bert.text.vocabulary import TOKENIZER
 from bert.training import checkpoint
 from extensions.tokenizers import byte_bpe
@@ -291,7 +291,7 @@ def test_an_export_is_refused_by_name(case: str, good: Path, tmp_path: Path) -> 
     refused(["export", form, str(tmp_path / "run")], message, tmp_path / "theirs")
 
 
-FORMS: dict[str, tuple[dict[str, Any], Kind, str]] = {
+FORMS: dict[str, tuple[dict[str, Any], TokenizerType, str]] = {
     "no cause": ({}, "word pieces", ""),
     "an activation that BERT has": ({"hidden_act": "relu"}, "byte pairs", "its tokenizer is one of byte pairs; BERT, "),
     "BERT's norms": (

@@ -35,8 +35,8 @@ def test_the_next_command_is_left_out_where_something_else_runs_it(
 def test_it_is_on_standard_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "a").unlink()
     (folder / "inside" / "b").write_bytes(bytes(77))
-    ending.tell(folder)
-    ending.tell("evaluated RUN on DATA", "3 texts")
+    ending.print_next_command(folder)
+    ending.print_next_command("evaluated RUN on DATA", "3 texts")
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == f"{folder}: 0.1 kB, 34 s\nevaluated RUN on DATA: 3 texts, 34 s\n"

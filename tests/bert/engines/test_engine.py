@@ -12,7 +12,7 @@ from bert.core.config import ModelConfig
 from bert.core.errors import UsageError
 from bert.engines import engine
 from bert.hardware import devices
-from bert.hardware.choices import Compute, Engine
+from bert.hardware.choices import Compute, EngineName
 from bert.model.encoder import Encoder
 from extensions.minimal_pairs import minimal_pairs
 from serve.models import Models
@@ -45,7 +45,7 @@ def test_what_openvino_cannot_compute_is_refused_or_left_to_tensorflow(
 ) -> None:
     config: ModelConfig = dataclasses.replace(CONFIG, **changed)  # type: ignore[arg-type]
     assert engine.choose("auto", config, compute) == engine.choose("tensorflow", config, compute) == "tensorflow"
-    asked: tuple[Engine, ...] = ("openvino", "openvino_int8")
+    asked: tuple[EngineName, ...] = ("openvino", "openvino_int8")
     for name in asked:
         with pytest.raises(UsageError, match=f"^--engine {name}: {message}"):
             engine.choose(name, config, compute)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bert.core.errors import UsageError
 from bert.export import tokenizer as exported
 from bert.text import vocabulary
-from bert.text.normalization import Rules
+from bert.text.normalization import TokenizerConfig
 from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import SPECIAL
 
@@ -20,11 +20,11 @@ pytest.importorskip("tensorflow_text", reason="it is in the graph")
 LETTERS = "abeixs\xdf\xe9\u03b1\u03c3\u03c2\u4e2d\u1100\u1161.,!\xb2\xbd"
 VOCAB = [*SPECIAL, *dict.fromkeys(["the", "##s", *LETTERS, *(f"##{letter}" for letter in LETTERS)])]
 RULES = {
-    "lower": Rules(),
-    "cased": Rules(lower_case=False, strip_accents=False),
-    "accents": Rules(strip_accents=False, longest_word=5),
-    "chinese": Rules(split_ideographs=False),
-    "fast": Rules(fast=True),
+    "lower": TokenizerConfig(),
+    "cased": TokenizerConfig(lower_case=False, strip_accents=False),
+    "accents": TokenizerConfig(strip_accents=False, longest_word=5),
+    "chinese": TokenizerConfig(split_ideographs=False),
+    "fast": TokenizerConfig(fast=True),
 }
 ODD = "aEs\xc9\xdf\u0130\u03a3\u03c3\u03c2\u0301\u0345\u4e2d\uf900\uac00\u200d\xad.,$ \xa0\n\x0b\0\ufffd\u2028\xb2"
 
@@ -67,10 +67,10 @@ def test_a_saved_graph_has_the_same_ids_and_offsets(
 
 
 def test_what_has_no_form_in_a_graph_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    vocabulary.write([*VOCAB, "[E1]"], Rules(special=("[E1]",)), tmp_path)
+    vocabulary.write([*VOCAB, "[E1]"], TokenizerConfig(special=("[E1]",)), tmp_path)
     with pytest.raises(UsageError, match=r"the special token \[E1\] has no operation in a graph"):
         exported.GraphTokenizer(WordPieceTokenizer(tmp_path / "vocab.txt"))
-    vocabulary.write(VOCAB, Rules(), tmp_path)
+    vocabulary.write(VOCAB, TokenizerConfig(), tmp_path)
     monkeypatch.setattr(exported, "text", None)
     with pytest.raises(UsageError, match="needs tensorflow-text, which is not installed; install the version for"):
         exported.GraphTokenizer(WordPieceTokenizer(tmp_path / "vocab.txt"))

@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert.core.config import ModelConfig, ObjectiveConfig, ParallelConfig, PretrainConfig
 from bert.model import cost
 from bert.model.encoder import variables
-from bert.model.parts import Parts
+from bert.model.model_shard import Parts
 from bert.plan import demand
 from bert.pretraining import PretrainingModel
 from bert.recipes import RECIPES, SIZES

@@ -15,7 +15,7 @@ from bert.model.added import has_terms, is_learnt
 from bert.model.dropout import DropoutRng, micro_batch_seed
 from bert.model.encoder import Mode, variables
 from bert.model.losses import divided_classification
-from bert.model.parts import WHOLE, Parts, share
+from bert.model.model_shard import UNSHARDED, Parts, share
 from bert.model.weights import axis_of
 from bert.pretraining import Pretraining
 from bert.text.sampler import Batch
@@ -153,7 +153,7 @@ def test_losses_and_gradients_are_those_of_the_whole_model(
         objective = ObjectiveConfig(name="replaced_tokens", **changes["objective"])
     config = dataclasses.replace(divisible, **{name: value for name, value in changes.items() if name != "objective"})
     mode = Mode(tf.float32, DropoutRng(None))
-    measures, whole = learn(config, WHOLE, mode, objective)
+    measures, whole = learn(config, UNSHARDED, mode, objective)
     parts, names = learn_in_parts(config, count, mode, objective)
     for found, _ in parts:
         np.testing.assert_allclose(found, measures, rtol=1e-6)
@@ -198,7 +198,7 @@ def test_low_rank_updates_are_those_of_the_whole_model(targets: Any, divisible: 
         task = Pretraining(config, SEED, parts=parts)
         adapt(task.module.encoder, LoraConfig(rank=3, alpha=24, targets=targets), SEED)
         weights = {name: weight for name, weight in variables(task.module).items() if is_learnt(name)}
-        if parts is WHOLE:
+        if parts is UNSHARDED:
             values.update({name: random.normal(size=b.shape) for name, b in weights.items() if name.endswith("lora_b")})
         for name, value in values.items():
             weights[name].assign(parts.take(name, tf.constant(value, tf.float32)))
@@ -208,7 +208,7 @@ def test_low_rank_updates_are_those_of_the_whole_model(targets: Any, divisible: 
         gradients = dict(zip(weights, tape.gradient(loss, list(weights.values())), strict=True))
         return float(loss), weights, gradients
 
-    loss, weights, whole = learn(WHOLE)
+    loss, weights, whole = learn(UNSHARDED)
     assert len(weights) == 2 * len(targets) * config.num_hidden_layers
     parts, _ = in_parts(2, learn)
     for found, _, _ in parts:
@@ -236,10 +236,10 @@ def test_all_parts_draw_the_words_of_the_whole_vocabulary(count: int) -> None:
         bias = np.pad(np.zeros(last - first, np.float32), [(0, 5)], constant_values=-1e9)
         products = np.tile(np.pad(scores[first:last], (0, 5)), (rows, 1))
         given = tf.constant(products), tf.constant(bias), tf.constant(numbers)
-        found: np.ndarray = (draw(*given) if part is WHOLE else divided_draw(*given, words, part)).numpy()
+        found: np.ndarray = (draw(*given) if part is UNSHARDED else divided_draw(*given, words, part)).numpy()
         return found
 
-    whole = drawn(WHOLE)
+    whole = drawn(UNSHARDED)
     found, _ = in_parts(count, drawn)
     assert all(np.array_equal(found[0], each) for each in found)
     assert (found[0] != whole).sum() <= 3  # numbers at the border between two words, which rounding moves

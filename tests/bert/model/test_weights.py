@@ -13,7 +13,7 @@ from bert.model import weights
 from bert.model.added import has_terms
 from bert.model.encoder import variables
 from bert.model.heads import TaskHead
-from bert.model.parts import Parts
+from bert.model.model_shard import Parts
 from bert.pretraining import PretrainingModel
 from extensions.lora.model import SCALE, adapt
 from extensions.replaced_tokens.model import ReplacedTokensModel

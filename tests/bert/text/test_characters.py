@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from bert.text import characters
-from bert.text.normalization import Normalizer, Rules
+from bert.text.normalization import Normalizer, TokenizerConfig
 
 # What the versions added, by the pages https://www.unicode.org/versions/Unicode15.0.0/ to Unicode17.0.0/.
 ADDED = {"15.0": 4489, "15.1": 627, "16.0": 5185, "17.0": 4803}
@@ -43,7 +43,7 @@ def test_characters_are_what_python_3_11_has(compute: Callable[[str], str], sha2
 
 def test_newer_characters_stay_in_words_as_they_are() -> None:
     """U+1E4EC (15.0) is a mark and U+10D50 (16.0) a capital letter; Python 3.11 leaves both as they are."""
-    normalizer = Normalizer(Rules())
+    normalizer = Normalizer(TokenizerConfig())
     text = "e\u0301\U0001e4ec\u0323\U00010d50A\u03a3\U0001e4ecB \u0391\u03a3\U00010d50"
     words = [word for token in normalizer.tokens(text) for word in normalizer.words(token)]
     assert words == ["e\U0001e4ec\U00010d50a\u03c2\U0001e4ecb", "\u03b1\u03c2\U00010d50"]

@@ -8,27 +8,27 @@ from hypothesis import strategies as st
 from tokenizers import normalizers, pre_tokenizers
 
 from bert.text.fast_normalization import FastNormalizer
-from bert.text.normalization import Rules
+from bert.text.normalization import TokenizerConfig
 
 RULES = {
-    "lower": Rules(fast=True),
-    "cased": Rules(lower_case=False, strip_accents=False, fast=True),
-    "accents": Rules(strip_accents=False, fast=True),
-    "marks": Rules(lower_case=False, split_ideographs=False, fast=True),
+    "lower": TokenizerConfig(fast=True),
+    "cased": TokenizerConfig(lower_case=False, strip_accents=False, fast=True),
+    "accents": TokenizerConfig(strip_accents=False, fast=True),
+    "marks": TokenizerConfig(lower_case=False, split_ideographs=False, fast=True),
 }
 # Greek, new marks and punctuation, private characters, ideographs that are not divided, marks in several orders
 ODD = "aB\xc9\xdf\u0130\u03a3\u03c3\u03c2'.\u02bc\u0301\u0323\u0898\u09fe\u1734\u1715\u061d\u2e52\u166d\ue000\U0010fffd"
 ODD += "\u4e2d\U0002b820\U00011938\U0001d165\U0001d16d\U00010d50\ua7cb\u200d\x85\xa0\n\u2028\0\ufffd\ufdd0"
 
 
-def theirs(text: str, rules: Rules) -> list[str]:
+def theirs(text: str, rules: TokenizerConfig) -> list[str]:
     normalized = normalizers.BertNormalizer(
         lowercase=rules.lower_case, strip_accents=rules.strip_accents, handle_chinese_chars=rules.split_ideographs
     ).normalize_str(text)
     return [word for word, _ in pre_tokenizers.BertPreTokenizer().pre_tokenize_str(normalized)]
 
 
-def differs(text: str, rules: Rules, normalizer: FastNormalizer) -> bool:
+def differs(text: str, rules: TokenizerConfig, normalizer: FastNormalizer) -> bool:
     tokens = normalizer.tokens(text)
     words = [word for token in tokens for word in normalizer.words(token)]
     traced = [origin.word for token in tokens for origin in normalizer.origins(token)]

@@ -11,27 +11,27 @@ from hypothesis import strategies as st
 from tokenizers import normalizers, pre_tokenizers
 
 from bert.text import normalization
-from bert.text.normalization import Normalizer, Rules
+from bert.text.normalization import Normalizer, TokenizerConfig
 
 RULES = {
-    "lower": Rules(),
-    "cased": Rules(lower_case=False, strip_accents=False),
-    "accents": Rules(strip_accents=False),
-    "chinese": Rules(split_ideographs=False),
+    "lower": TokenizerConfig(),
+    "cased": TokenizerConfig(lower_case=False, strip_accents=False),
+    "accents": TokenizerConfig(strip_accents=False),
+    "chinese": TokenizerConfig(split_ideographs=False),
 }
 # What tokenizers 0.22 have otherwise than Google's code: private characters are removed there, a block of ideographs is
 # not divided, and their Unicode is older (U+166D was punctuation, U+1734 a nonspacing mark, two others were none).
 DIFFERENT = {0x166D, 0x1734, 0x1885, 0x1886, *range(0xE000, 0xF900), *range(0xF0000, 0x110000)}
 
 
-def words(text: str, rules: Rules) -> list[str]:
+def words(text: str, rules: TokenizerConfig) -> list[str]:
     normalizer = Normalizer(rules)
     found = [word for token in normalizer.tokens(text) for word in normalizer.words(token)]
     assert [origin.word for token in normalizer.tokens(text) for origin in normalizer.origins(token)] == found
     return found
 
 
-def hugging_face(rules: Rules) -> Callable[[str], list[str]]:
+def hugging_face(rules: TokenizerConfig) -> Callable[[str], list[str]]:
     normalize = normalizers.BertNormalizer(
         lowercase=rules.lower_case, strip_accents=rules.strip_accents, handle_chinese_chars=rules.split_ideographs
     ).normalize_str
@@ -92,11 +92,11 @@ def test_words_and_their_origins_agree_for_any_text(text: str, name: str) -> Non
     ],
 )
 def test_known_texts(text: str, expected: Sequence[str]) -> None:
-    assert words(text, Rules()) == expected
+    assert words(text, TokenizerConfig()) == expected
 
 
 def test_special_tokens_are_found_as_they_are_written() -> None:
-    rules = Rules(special=("[E1]", "[/E1]", "[E11]"))
+    rules = TokenizerConfig(special=("[E1]", "[/E1]", "[E11]"))
     assert words("x[E1]Caf\xe9[/E1], [e1] [E11]", rules) == ["x", "[E1]", "cafe", "[/E1]", ",", "[", "e1", "]", "[E11]"]
     (before, special, after) = Normalizer(rules).origins("\xe9[E1]b")
     assert (before.begins[0], list(special.begins), after.ends[-1]) == (0, [1, 2, 3, 4], 6)

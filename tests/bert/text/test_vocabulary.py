@@ -8,7 +8,7 @@ import pytest
 
 from bert.core.errors import InputError
 from bert.text import vocabulary
-from bert.text.normalization import Rules
+from bert.text.normalization import TokenizerConfig
 from bert.text.tokenization import WordPieceTokenizer
 from bert.text.vocabulary import SPECIAL, is_lower_case, load_vocab, rules_of
 from data.vocab import check_case
@@ -51,23 +51,25 @@ def test_windows_line_ends_are_accepted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("beside", "rules"),
     [
-        ({}, Rules()),
-        ({"tokenizer_config.json": {}}, Rules(longest_word=100)),  # as transformers understands it
+        ({}, TokenizerConfig()),
+        ({"tokenizer_config.json": {}}, TokenizerConfig(longest_word=100)),  # as transformers understands it
         (
             {"tokenizer_config.json": {"strip_accents": False, "model_max_length": 512}},
-            Rules(strip_accents=False, longest_word=100),
+            TokenizerConfig(strip_accents=False, longest_word=100),
         ),
         (
             {"tokenizer_config.json": {"do_lower_case": False, "strip_accents": None}},
-            Rules(lower_case=False, strip_accents=False, longest_word=100),
+            TokenizerConfig(lower_case=False, strip_accents=False, longest_word=100),
         ),
-        ({"config.json": {"model_type": "bert", "architectures": ["BertModel"]}}, Rules()),  # of Hugging Face
-        ({"config.json": {"config": {}, "versions": {}, "imported": {}}}, Rules()),  # an import of it
-        ({"manifest.json": {"stage": "vocab"}}, Rules()),
-        ({"manifest.json": {"stage": "adopt"}}, Rules()),
+        ({"config.json": {"model_type": "bert", "architectures": ["BertModel"]}}, TokenizerConfig()),  # of Hugging Face
+        ({"config.json": {"config": {}, "versions": {}, "imported": {}}}, TokenizerConfig()),  # an import of it
+        ({"manifest.json": {"stage": "vocab"}}, TokenizerConfig()),
+        ({"manifest.json": {"stage": "adopt"}}, TokenizerConfig()),
     ],
 )
-def test_the_rules_are_those_of_who_made_the_folder(beside: dict[str, Any], rules: Rules, tmp_path: Path) -> None:
+def test_the_rules_are_those_of_who_made_the_folder(
+    beside: dict[str, Any], rules: TokenizerConfig, tmp_path: Path
+) -> None:
     write(beside, tmp_path)
     tokens = [*SPECIAL, "a"]
     (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")
@@ -100,7 +102,9 @@ def test_runs_and_records_of_version_1_are_refused(beside: dict[str, Any], tmp_p
 
 def test_written_rules_are_read_back(tmp_path: Path) -> None:
     tokens = [*SPECIAL, "[E1]", "a"]
-    rules = Rules(lower_case=False, strip_accents=True, split_ideographs=False, longest_word=7, special=("[E1]",))
+    rules = TokenizerConfig(
+        lower_case=False, strip_accents=True, split_ideographs=False, longest_word=7, special=("[E1]",)
+    )
     vocabulary.write(tokens, rules, tmp_path)
     assert rules_of(tmp_path / "vocab.txt", load_vocab(tmp_path / "vocab.txt")) == rules
     assert json.loads((tmp_path / "tokenizer_config.json").read_text())["unicode_version"] == "14.0"

@@ -11,7 +11,7 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bert.text.normalization import Rules
+from bert.text.normalization import TokenizerConfig
 from bert.text.vocabulary import SPECIAL, load_vocab
 from bert.text.wordpiece import WordPiece
 
@@ -31,9 +31,9 @@ ODD = [
 ]
 
 
-def google(lower_case: bool) -> Rules:
+def google(lower_case: bool) -> TokenizerConfig:
     """Rules by which texts in ASCII become the words of tensorflow-text's, if they have at most 100 characters."""
-    return Rules(lower_case=lower_case, strip_accents=lower_case, longest_word=100)
+    return TokenizerConfig(lower_case=lower_case, strip_accents=lower_case, longest_word=100)
 
 
 class Oracle:
@@ -103,9 +103,9 @@ def test_real_questions_and_passages(cased: bool, shared_data: Path) -> None:
 
 def test_words_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"{a}{b} the rivers" for a in "abcde" for b in "hinor"]
-    whole = WordPiece(VOCAB, Rules())
+    whole = WordPiece(VOCAB, TokenizerConfig())
     monkeypatch.setattr("bert.text.wordpiece.MAX_CACHED", 7)
-    ours = WordPiece(VOCAB, Rules())
+    ours = WordPiece(VOCAB, TokenizerConfig())
     for kind in ("encode", "encode_with_offsets"):
         for values, expected in zip(getattr(ours, kind)(texts), getattr(whole, kind)(texts), strict=True):
             np.testing.assert_array_equal(values, expected)
@@ -114,7 +114,7 @@ def test_words_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("offsets", [False, True])
 def test_words_that_no_token_covers_for_their_length_are_not_kept(offsets: bool) -> None:
-    ours = WordPiece([*SPECIAL, "a", "##a"], Rules(lower_case=True, longest_word=200))
+    ours = WordPiece([*SPECIAL, "a", "##a"], TokenizerConfig(lower_case=True, longest_word=200))
     texts = ["a" * length for length in (3, 200, 201, 5_000)]
     for one in texts:
         (ours.encode_with_offsets if offsets else ours.encode)([one])
@@ -124,7 +124,7 @@ def test_words_that_no_token_covers_for_their_length_are_not_kept(offsets: bool)
 
 def test_a_word_of_more_characters_than_the_rules_allow_is_unknown() -> None:
     vocab = [*SPECIAL, "x", "##x", "\xe9", "##\xe9"]
-    ours = WordPiece(vocab, Rules(strip_accents=False, longest_word=9))
+    ours = WordPiece(vocab, TokenizerConfig(strip_accents=False, longest_word=9))
     ids, splits, begin, end = ours.encode_with_offsets(["x" * 9, "x" * 10, "\xe9" * 9])
     assert np.diff(splits).tolist() == [9, 1, 9]
     assert (ids[9], begin[9], end[9]) == (vocab.index("[UNK]"), 0, 10)

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert.core.errors import ResourceError, UserError
-from bert.model.parts import Parts
+from bert.model.model_shard import Parts
 from bert.training.communicator import Communicator
 
 

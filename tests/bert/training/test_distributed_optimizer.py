@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert.core.config import OptimizerConfig, ParallelConfig
-from bert.model.parts import share
+from bert.model.model_shard import share
 from bert.model.weights import axis_of
 from bert.training import distributed_optimizer
 from bert.training.buckets import of_weights

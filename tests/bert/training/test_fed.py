@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert.core.config import BatchConfig
 from bert.text.records import Dataset
 from bert.text.sampler import BatchSampler
-from bert.training import fed
+from bert.training import sample_statistics
 
 LENGTH = 11
 
@@ -50,30 +50,36 @@ def test_reads_are_those_of_all_ranks(count: int, updates: int, group: int) -> N
     for reader in readers:
         list(reader.iterate(0, updates))
     times = [samples.reads[number] for number in range(count)]
-    found = fed.figures(readers[0], updates, updates, labelled=True)
+    found = sample_statistics.figures(readers[0], updates, updates, labelled=True)
     wanted = {"samples": count, "reads": 12 * updates, "different": sum(time > 0 for time in times)}
     wanted |= {"least": min(times), "most": max(times)}
     assert {key: found[key] for key in wanted} == wanted
-    assert not [line for line in fed.warnings(found) if "left out" in line]
+    assert not [line for line in sample_statistics.warnings(found) if "left out" in line]
 
 
 def test_the_samples_are_described_as_they_are() -> None:
     samples = made(60)
-    found = fed.figures(BatchSampler(samples, BatchConfig(total=12, per_device=3), seed=9), 5, 5, labelled=True)
+    found = sample_statistics.figures(
+        BatchSampler(samples, BatchConfig(total=12, per_device=3), seed=9), 5, 5, labelled=True
+    )
     assert found["tokens"] == pytest.approx(samples.lengths.mean())
     assert found["full"] == pytest.approx((samples.lengths == LENGTH).mean())
     for label in range(3):
         assert found[f"label_{label}"] == pytest.approx((samples.labels == label).mean())
-    line = fed.describe(found, ("no", "yes", "?"))
+    line = sample_statistics.describe(found, ("no", "yes", "?"))
     assert line.startswith("60 reads of 60 samples (1 epochs); 60 different ones, 1 to 1 times each; ")
     assert f"labels no {(samples.labels == 0).mean():.1%}, yes" in line
-    plain = fed.figures(BatchSampler(samples, BatchConfig(total=12, per_device=3), seed=9), 5, 5, labelled=False)
+    plain = sample_statistics.figures(
+        BatchSampler(samples, BatchConfig(total=12, per_device=3), seed=9), 5, 5, labelled=False
+    )
     assert not [key for key in plain if key.startswith("label")]
 
 
 def test_masks_of_pretraining_are_counted(dataset: Path) -> None:
     data = Dataset(dataset, "train")
-    found = fed.figures(BatchSampler(data, BatchConfig(total=41, per_device=41), seed=9), 1, 1, labelled=True)
+    found = sample_statistics.figures(
+        BatchSampler(data, BatchConfig(total=41, per_device=41), seed=9), 1, 1, labelled=True
+    )
     whole = {name: value.numpy() for name, value in data.read(np.arange(41)).items()}
     assert found["masked"] == pytest.approx(whole["masked_lm_weights"].sum() / whole["input_mask"].sum())
     assert found["label_1"] == pytest.approx(whole["next_sentence_labels"].mean())
@@ -87,23 +93,29 @@ class LosesSamples(BatchSampler):
 
 
 def test_an_epoch_that_left_samples_out_is_reported() -> None:
-    found = fed.figures(LosesSamples(made(36), BatchConfig(total=12, per_device=3), seed=9), 3, 3, labelled=True)
+    found = sample_statistics.figures(
+        LosesSamples(made(36), BatchConfig(total=12, per_device=3), seed=9), 3, 3, labelled=True
+    )
     assert found["different"] == 12 and found["least"] == 0 and found["most"] == 3
-    assert "a sample was read 0 times in 1 epochs; some were left out" in fed.warnings(found)
+    assert "a sample was read 0 times in 1 epochs; some were left out" in sample_statistics.warnings(found)
 
 
 def test_a_label_that_the_length_tells_is_reported() -> None:
     samples = made(3000)
     batch = BatchConfig(total=12, per_device=3)
-    assert not fed.warnings(fed.figures(BatchSampler(samples, batch, seed=9), 250, 250, labelled=True))
+    assert not sample_statistics.warnings(
+        sample_statistics.figures(BatchSampler(samples, batch, seed=9), 250, 250, labelled=True)
+    )
     random = np.random.default_rng(2)
     samples.labels = np.where(random.random(3000) < 0.3, samples.lengths > 8, random.integers(0, 2, 3000))
-    (line,) = fed.warnings(fed.figures(BatchSampler(samples, batch, seed=9), 250, 250, labelled=True))
+    (line,) = sample_statistics.warnings(
+        sample_statistics.figures(BatchSampler(samples, batch, seed=9), 250, 250, labelled=True)
+    )
     assert line.startswith("the length alone tells the label in ")
     samples.labels[:] = 1
-    assert fed.warnings(fed.figures(BatchSampler(samples, batch, seed=9), 250, 250, labelled=True)) == [
-        "all labels are of one class: nothing is learned from them"
-    ]
+    assert sample_statistics.warnings(
+        sample_statistics.figures(BatchSampler(samples, batch, seed=9), 250, 250, labelled=True)
+    ) == ["all labels are of one class: nothing is learned from them"]
 
 
 def test_reads_of_a_large_set_are_not_counted_one_by_one() -> None:
@@ -115,6 +127,8 @@ def test_reads_of_a_large_set_are_not_counted_one_by_one() -> None:
             return super().read(indices % 60)
 
     samples = Endless(made(60).lengths, made(60).labels)
-    found = fed.figures(BatchSampler(samples, BatchConfig(total=12, per_device=3), seed=9), 10**7, 10**7, labelled=True)
-    assert "least" not in found and samples.reads.total() == fed.LOOKED_AT
-    assert fed.describe(found).startswith("120,000,000 reads of 1,000,000,000 samples (0.12 epochs); ")
+    found = sample_statistics.figures(
+        BatchSampler(samples, BatchConfig(total=12, per_device=3), seed=9), 10**7, 10**7, labelled=True
+    )
+    assert "least" not in found and samples.reads.total() == sample_statistics.LOOKED_AT
+    assert sample_statistics.describe(found).startswith("120,000,000 reads of 1,000,000,000 samples (0.12 epochs); ")

@@ -12,7 +12,7 @@ from bert.core.config import ModelConfig, ParallelConfig, RunConfig
 from bert.core.errors import ResourceError, UsageError, UserError
 from bert.hardware.devices import Device
 from bert.model import cost
-from bert.model.parts import Parts
+from bert.model.model_shard import Parts
 from bert.training import preflight
 from bert.training.communicator import Communicator
 from tests.bert.training.ranks import Ranks, as_ranks
@@ -153,7 +153,7 @@ def test_a_model_that_fits_only_in_parts_passes_in_parts(monkeypatch: pytest.Mon
 )
 def test_settings_that_change_nothing_are_named(parallel: ParallelConfig, ranks: int, said: str | None) -> None:
     model = ModelConfig(vocab_size=99, hidden_size=256, num_attention_heads=4, num_hidden_layers=3)
-    told = preflight.pointless(parallel, model, ranks)
+    told = preflight.settings_without_effect(parallel, model, ranks)
     assert (told is None) if said is None else (told is not None and told.startswith(said)), told
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.core.workspace import Work
-from data.pipeline import duplicates, parts, tasks
+from data.pipeline import document_files, duplicates, tasks
 
 
 @given(st.lists(st.integers(0, 9), max_size=40))
@@ -33,7 +33,9 @@ def test_texts_are_composed(text):
 def sources(folder):
     texts = ["The mill.", "A caf\u00e9", "The  mill.", "A cafe\u0301\n", "River", "Weir"]
     records = [{"id": number if number < 5 else 0, "text": text} for number, text in enumerate(texts)]
-    return parts.find(folder("text", "text", {"part-0.jsonl": records[:2], "part-1.jsonl": records[2:]}), "part")
+    return document_files.find(
+        folder("text", "text", {"part-0.jsonl": records[:2], "part-1.jsonl": records[2:]}), "part"
+    )
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -60,7 +62,7 @@ def test_the_share_is_held_out_and_a_larger_share_holds_out_the_same_and_more(sh
 
 def test_both_ways_to_ask_what_is_held_out_agree(sources):
     found = duplicates.survey(sources, tasks.Options(workers=1))
-    texts = [record["text"] for part in sources for record in parts.read_records(part, "text")]
+    texts = [record["text"] for part in sources for record in document_files.read_records(part, "text")]
     asked = [duplicates.is_text_held_out(text, 0.5) for text in texts]
     assert duplicates.is_held_out(found.keys, 0.5).tolist() == asked and 0 < sum(asked) < 6
 

@@ -9,14 +9,14 @@ import pytest
 
 from bert.core import manifest
 from bert.text import records
-from data.pipeline import losses
+from data.pipeline import drop_counts
 
 SENTENCES = [f"The river {word} the mill at number {n}." for n in range(9) for word in ("passes", "floods", "turns")]
 
 
-def reported(folder: Path) -> losses.Report:
-    found: losses.Report = manifest.load(folder).extra["losses"]
-    for unit in losses.UNITS:
+def reported(folder: Path) -> drop_counts.Report:
+    found: drop_counts.Report = manifest.load(folder).extra["losses"]
+    for unit in drop_counts.UNITS:
         numbers = dict(found[unit])
         assert numbers.pop("in") == numbers.pop("out") + sum(numbers.values())
     return found
@@ -83,8 +83,8 @@ def test_books_count_the_legal_text(tmp_path, stage, read):
 def test_what_a_stage_writes_the_next_one_reads(texts, tmp_path, stage, read, kind):
     code, lines = stage("documents", "--source", texts, "--output", tmp_path / "documents", "--workers", 2)
     split = reported(tmp_path / "documents")
-    assert code == 0 and {unit: split[unit]["in"] for unit in losses.UNITS} == {
-        unit: reported(texts)[unit]["out"] for unit in losses.UNITS
+    assert code == 0 and {unit: split[unit]["in"] for unit in drop_counts.UNITS} == {
+        unit: reported(texts)[unit]["out"] for unit in drop_counts.UNITS
     }
     # Forty rows of seventeen texts; the last row has the id of another one.
     assert split["documents"] == {"in": 43, "out": 18, "duplicates": 23, "repeated ids": 1, "too short": 1}
@@ -95,14 +95,14 @@ def test_what_a_stage_writes_the_next_one_reads(texts, tmp_path, stage, read, ki
     )
     assert stage("shards", "--source", tmp_path / "documents", "--output", tmp_path / "shards")[0] == 0
     shards = reported(tmp_path / "shards")
-    assert shards == {unit: {"in": split[unit]["out"], "out": split[unit]["out"]} for unit in losses.UNITS}
+    assert shards == {unit: {"in": split[unit]["out"], "out": split[unit]["out"]} for unit in drop_counts.UNITS}
     vocab = ("--output", tmp_path / "vocab", "--size", 100)
     code, lines = stage("vocab", "--source", tmp_path / "shards", *vocab)
     trained = sizes(read(tmp_path / "shards", "train-*"))
     of_one_pass = f"vocab: {trained[0]} documents with "
     assert code == 0 and any(line.startswith(of_one_pass) for line in lines)
     assert reported(tmp_path / "vocab") == {
-        unit: {"in": number, "out": number} for unit, number in zip(losses.UNITS, trained, strict=True)
+        unit: {"in": number, "out": number} for unit, number in zip(drop_counts.UNITS, trained, strict=True)
     }
     words = ("--vocab", tmp_path / "vocab/vocab.txt", "--output", tmp_path / "records", "--kind", kind)
     code, lines = stage("tfrecords", "--source", tmp_path / "shards", *words, "--max_seq_length", 37, "--workers", 1)

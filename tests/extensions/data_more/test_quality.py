@@ -5,7 +5,7 @@ import re
 import pytest
 
 from bert.core import manifest
-from data.pipeline import losses
+from data.pipeline import drop_counts
 from extensions.data_more import quality
 
 SENTENCE = "The mill of the river and its wheel have stood with us since that year"  # mean length 3.8
@@ -100,7 +100,7 @@ def test_the_stage_drops_and_counts_by_rule(tmp_path, stage, folder, read):
         **expected,
         "gopher: not from 50 to 100,000 words": 1,
     }
-    for unit in losses.UNITS:
+    for unit in drop_counts.UNITS:
         assert found[unit]["in"] == sum(number for outcome, number in found[unit].items() if outcome != "in")
     assert found["characters"]["c4: lines without terminal punctuation"] == 20 * len("Menu of the page") + len("menu")
     assert all("Menu" not in sentence for document in read(tmp_path / "o") for sentence in document["sentences"])

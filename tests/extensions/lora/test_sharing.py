@@ -14,8 +14,8 @@ from bert import labels
 from bert.convert.__main__ import convert
 from bert.core import manifest
 from bert.core.config import LoraConfig, ModelConfig
-from bert.engines.engine import Computes
-from bert.hardware.choices import Engine
+from bert.engines.engine import Engine
+from bert.hardware.choices import EngineName
 from bert.labels import Head
 from bert.model.encoder import Encoder, variables
 from bert.model.heads import TaskModel
@@ -87,12 +87,12 @@ def of_base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made | {"peft": root / "peft"}
 
 
-def encoder_of(models: Models, name: str) -> Computes:
+def encoder_of(models: Models, name: str) -> Engine:
     (model,) = [one for one in models.all() if one.name == name]
     return model.heads["embed"].encoder
 
 
-def base(models: Models, name: str) -> Computes:
+def base(models: Models, name: str) -> Engine:
     return shared_part(encoder_of(models, name))
 
 
@@ -116,7 +116,7 @@ def same(found: Any, expected: Any) -> None:
         assert found == expected
 
 
-def answer_alike(models: Models, folders: Mapping[str, Path], engine: Engine = "tensorflow") -> None:
+def answer_alike(models: Models, folders: Mapping[str, Path], engine: EngineName = "tensorflow") -> None:
     """Every model answers as a service of it alone, whose kernels have the updates."""
     for name, folder in folders.items():
         alone = Models({name: folder}, "float32", 8, engine)

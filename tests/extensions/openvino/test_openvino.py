@@ -21,7 +21,7 @@ from bert.embedding import Pool
 from bert.engines import engine
 from bert.export import __main__ as export
 from bert.hardware.choices import Compute
-from bert.hardware.choices import Engine as EngineName
+from bert.hardware.choices import EngineName as EngineName
 from bert.masked_words import MaskedWords
 from bert.model.encoder import Encoder, variables
 from bert.model.heads import TaskModel

@@ -90,7 +90,7 @@ class Parts:
         return self.sum(tf.tensordot(own, tf.cast(x, tf.float32), axes=0), name)
 
 
-WHOLE = Parts()  # the whole model on one device
+UNSHARDED = Parts()  # the whole model on one device
 
 
 def share(size: int, number: int, count: int) -> tuple[int, int]:

@@ -10,14 +10,14 @@ from bert.core.config import ModelConfig
 from bert.labels import Head
 from bert.model import losses
 from bert.model.heads import TaskModel
-from bert.model.parts import WHOLE, Parts
+from bert.model.model_shard import UNSHARDED, Parts
 from bert.text.sampler import Batch
 
 
-class Kind(abc.ABC):
+class TaskType(abc.ABC):
     """A kind of task, as training sees it: one objective, whose loss is a mean over the weights of a batch."""
 
-    head: ClassVar[heads.Kind]
+    head: ClassVar[heads.HeadSpec]
     """its row in `bert.heads.KINDS`"""
     described: Head
     """what its outputs mean"""
@@ -41,7 +41,7 @@ class Kind(abc.ABC):
     def length(self) -> int:
         """Tokens of the longest input."""
 
-    def model(self, config: ModelConfig, seed: int, parts: Parts = WHOLE) -> TaskModel:
+    def model(self, config: ModelConfig, seed: int, parts: Parts = UNSHARDED) -> TaskModel:
         """Return the model to train."""
         return TaskModel(config, seed, self.described, parts)
 

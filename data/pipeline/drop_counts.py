@@ -17,7 +17,7 @@ LARGE = 0.1
 Report = dict[str, dict[str, int]]  # unit -> "in", "out" and the reasons -> number
 
 
-class Losses(Counter[tuple[str, str]]):
+class DropCounts(Counter[tuple[str, str]]):
     """Numbers by unit and outcome, of one task or of all."""
 
     def read(self, documents: int, characters: int) -> None:
@@ -47,7 +47,7 @@ class Losses(Counter[tuple[str, str]]):
 
 def total(reports: Iterable[Report]) -> Report:
     """Return the sums of the reports of several tasks."""
-    losses = Losses()
+    losses = DropCounts()
     for report in reports:
         for unit, numbers in report.items():
             losses.update({(unit, outcome): number for outcome, number in numbers.items()})
