@@ -41,7 +41,7 @@ def axes(head: str) -> list[str | int]:
     return ["batch", "choices", "tokens"] if head == CHOICE.name else ["batch", "tokens"]
 
 
-class Reach(NamedTuple):
+class AttentionScope(NamedTuple):
     """Names of what is added to the scores of a layer's attention, and of the rotation of its queries and keys."""
 
     mask: str  # [B, 1, 1 or T, T]
@@ -184,13 +184,13 @@ class Graph:
         (a, b), (c, d) = ([self.node("Mul", y, z) for z in rotation] for y in (first, second))
         return self.narrowed(self.node("Concat", self.node("Sub", a, d), self.node("Add", c, b), axis=-1))
 
-    def reaches(self, padding: str) -> list[Reach]:
-        """Return the reach of each layer's attention. padding: added to scores [B, 1, 1, T]."""
-        config, made = self.config, dict[bool, Reach]()
+    def scopes(self, padding: str) -> list[AttentionScope]:
+        """Return the scope of each layer's attention. padding: added to scores [B, 1, 1, T]."""
+        config, made = self.config, dict[bool, AttentionScope]()
         for local in {config.is_local(number) for number in range(config.num_hidden_layers)}:
             mask = self.node("Min", padding, self.local_mask()) if local else padding
             base = config.local_rotary_base if local else config.rotary_base
-            made[local] = Reach(mask, self.rotation(base) if config.positions == "rotary" else None)
+            made[local] = AttentionScope(mask, self.rotation(base) if config.positions == "rotary" else None)
         return [made[config.is_local(number)] for number in range(config.num_hidden_layers)]
 
     def embeddings(self) -> str:
@@ -208,7 +208,7 @@ class Graph:
         projected = self.config.embedding_width != self.config.hidden_size
         return self.dense(x, "embeddings/projection") if projected else x
 
-    def context(self, x: str, reach: Reach, layer: str) -> str:
+    def context(self, x: str, scope: AttentionScope, layer: str) -> str:
         """Return what multi-head attention gives its last product [B, T, D]."""
         heads, width = self.config.num_attention_heads, self.config.hidden_size
         parts = [f"{layer}/attention/{part}" for part in ("query", "key", "value")]
@@ -220,10 +220,10 @@ class Graph:
         divided = self.node("Reshape", self.narrowed(joint), self.integers(0, 0, 3, heads, width // heads))
         divided = self.node("Transpose", divided, perm=[2, 0, 3, 1, 4])  # [3, B, N, T, H]
         q, k, v = (self.node("Squeeze", x, self.integers(0)) for x in self.split(divided, 3, axis=0))
-        if reach.rotation:
-            q, k = self.rotated(q, reach.rotation), self.rotated(k, reach.rotation)
+        if scope.rotation:
+            q, k = self.rotated(q, scope.rotation), self.rotated(k, scope.rotation)
         scores = self.widened(self.node("MatMul", q, self.node("Transpose", k, perm=[0, 1, 3, 2])))
-        scores = self.node("Add", self.node("Mul", scores, self.number((width // heads) ** -0.5)), reach.mask)
+        scores = self.node("Add", self.node("Mul", scores, self.number((width // heads) ** -0.5)), scope.mask)
         weights = self.narrowed(self.node("Softmax", scores, axis=-1))
         context = self.node("Transpose", self.widened(self.node("MatMul", weights, v)), perm=[0, 2, 1, 3])
         return self.node("Reshape", context, self.integers(0, 0, width))
@@ -234,11 +234,11 @@ class Graph:
         inner = self.node("Mul", inner, self.dense(x, f"{layer}/mlp/gate")) if self.config.gated else inner
         return self.dense(inner, f"{layer}/mlp/outer")
 
-    def layer(self, x: str, reach: Reach, name: str, read: str | None = None) -> str:
+    def layer(self, x: str, scope: AttentionScope, name: str, read: str | None = None) -> str:
         """Return the output of a layer [B, T, D], or [R, D] of the rows `read` [R]."""
         pre = self.config.norm_placement == "pre"
         own = pre and f"{name}/attention/layer_norm/gamma" in self.weights
-        context = self.context(self.norm(x, f"{name}/attention") if own else x, reach, name)
+        context = self.context(self.norm(x, f"{name}/attention") if own else x, scope, name)
         if read is not None:
             flat = self.integers(-1, self.config.hidden_size)
             x, context = (self.node("Gather", self.node("Reshape", y, flat), read) for y in (x, context))
@@ -253,10 +253,10 @@ class Graph:
         """Return the outputs of the embeddings and of each layer [B, T, D]; read: rows of the last one's, [R, D]."""
         inverse = self.node("Sub", self.number(1.0), self.node("Cast", self.texts[MASK], to=TensorProto.FLOAT))
         mask = self.node("Unsqueeze", self.node("Mul", inverse, self.number(MASKED)), self.integers(1, 2))
-        states, depth, reaches = [self.embeddings()], self.config.num_hidden_layers, self.reaches(mask)
+        states, depth, scopes = [self.embeddings()], self.config.num_hidden_layers, self.scopes(mask)
         for number in range(depth):
             self.part, last = f"layer_{number}/", read if number == depth - 1 else None
-            states.append(self.layer(states[-1], reaches[number], f"layer_{number}", last))
+            states.append(self.layer(states[-1], scopes[number], f"layer_{number}", last))
         self.part = ""
         if self.config.norm_placement == "pre":
             states[-1] = self.norm(states[-1], "final")

@@ -97,7 +97,7 @@ class Projection(NamedTuple):
 class SubLayer(tf.Module):
     """A function of the residual stream that ends with the dense layer `output`.
 
-    A subclass computes this device's term of it. `enter` or `fork` comes before the computation, `leave` after it.
+    A subclass computes this device's term of it. `copy_input` or `split_residual` comes before it, `sum_shards` after it.
     """
 
     output: Dense
@@ -107,21 +107,21 @@ class SubLayer(tf.Module):
         super().__init__()
         self._sums, self._parts, self.num_inputs = name, parts, num_inputs
 
-    def enter(self, x: tf.Tensor) -> list[tf.Tensor]:
+    def copy_input(self, x: tf.Tensor) -> list[tf.Tensor]:
         """Return the copies of x [M, D] that the sub-layer reads."""
-        return copies(self._parts.copied(x, f"{self._sums}/input"), self.num_inputs)
+        return copies(self._parts.identity_with_summed_gradient(x, f"{self._sums}/input"), self.num_inputs)
 
-    def fork(self, x: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+    def split_residual(self, x: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Return the copies that the sub-layer reads, and x for the residual sum.
 
         `copies` decides in which order gradients by x are added.
         """
         if self._parts.count > 1:  # one sum over the parts for the gradients of all inputs
             inner, x = copies(x, 2)
-            return self.enter(inner), x
+            return self.copy_input(inner), x
         *inputs, x = copies(x, self.num_inputs + 1)
         return inputs, x
 
-    def leave(self, term: tf.Tensor) -> Projection:
+    def sum_shards(self, term: tf.Tensor) -> Projection:
         """Return the output, of this device's term of the product [R, D]."""
-        return Projection(self._parts.summed(term, f"{self._sums}/sum"), self.output.bias)
+        return Projection(self._parts.all_reduce_forward(term, f"{self._sums}/sum"), self.output.bias)

@@ -173,15 +173,15 @@ class Attention(SubLayer):
         self.rate, self.kernel = config.attention_probs_dropout_prob, kernels.asked(config, "fused_attention")
 
     def __call__(
-        self, inputs: Sequence[tf.Tensor], mode: Mode, reach: AttentionScope, read: tf.Tensor | None = None
+        self, inputs: Sequence[tf.Tensor], mode: Mode, scope: AttentionScope, read: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Attend from each token to all that `reach` allows.
+        """Attend from each token to all that `scope` allows.
 
         inputs: `num_inputs` copies of x [B*T, D]. read: rows [R] whose output is computed; None computes all. Return
         the product with the output kernel, [R, D].
         """
-        mask = reach.mask
-        q, k, v = self.projected(inputs, mode, reach)
+        mask = scope.mask
+        q, k, v = self.projected(inputs, mode, scope)
         if mode.cache:
             k, v = mode.cache.extend(k, v)
         scores_shape = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)  # [B, N, T, T]
@@ -193,9 +193,9 @@ class Attention(SubLayer):
         merged = merge(context, self.heads * self.head_width)  # [B*T, D]
         return self.output.product(_rows(merged, read), mode.dtype)
 
-    def projected(self, inputs: Sequence[tf.Tensor], mode: Mode, reach: AttentionScope) -> tuple[tf.Tensor, ...]:
+    def projected(self, inputs: Sequence[tf.Tensor], mode: Mode, scope: AttentionScope) -> tuple[tf.Tensor, ...]:
         """Return the queries (times `scale`), keys and values of the inputs [B, N, T, H]."""
-        mask, rotate = reach
+        mask, rotate = scope
         tokens = tf.shape(mask)[-2 if mode.cache else -1]
         q, k, v = (self._separate if self.kernel else self._joint)(inputs, tokens, mode.dtype)
         return (rotate(q), rotate(k), v) if rotate else (q, k, v)
@@ -266,7 +266,7 @@ class Layer(tf.Module):
         self,
         x: tf.Tensor,
         mode: Mode,
-        reach: AttentionScope,
+        scope: AttentionScope,
         read: tf.Tensor | None = None,
         between: Callable[[tf.Tensor], tf.Tensor] | None = None,
     ) -> tf.Tensor:
@@ -275,7 +275,7 @@ class Layer(tf.Module):
         After its attention no token depends on another, so that only rows which are read need to be computed. between:
         what a decoder does between both sub-layers.
         """
-        x = self._add(x, self.attention, self.attention_norm, mode, rows=read, reach=reach, read=read)
+        x = self._add(x, self.attention, self.attention_norm, mode, rows=read, scope=scope, read=read)
         x = between(x) if between else x
         return self._add(x, self.mlp, self.mlp_norm, mode)
 
@@ -289,9 +289,9 @@ class Layer(tf.Module):
         **more: Any,
     ) -> tf.Tensor:
         """Return norm(x + dropout(f(x))), or x + dropout(f(norm(x))), of these rows of x; more: arguments of f."""
-        inputs, x = (f.enter(norm(x)), x) if self.pre_norm and norm else f.fork(x)
+        inputs, x = (f.copy_input(norm(x)), x) if self.pre_norm and norm else f.split_residual(x)
         x = _rows(x, rows)
-        y = f.leave(mode.compiled(lambda *inputs: f(inputs, mode, **more))(*inputs))
+        y = f.sum_shards(mode.compiled(lambda *inputs: f(inputs, mode, **more))(*inputs))
         if self.pre_norm:
             return fused_ops.add_dropout(x, *y, *mode.dropout.bits(tf.shape(x), self.rate), rate=self.rate)
         assert isinstance(norm, LayerNorm), "a layer whose norms follow its sub-layers has two layer norms"
@@ -343,15 +343,15 @@ class Encoder(tf.Module):
     def _hidden_states(self, tokens: TokenBatch, mode: Mode, read: tf.Tensor | None) -> list[tf.Tensor]:
         cache, last = mode.cache, len(self.layers) - 1
         if cache:
-            reaches = [AttentionScope(cache.mask(tf.shape(tokens.ids)[1]))] * len(self.layers)
+            scopes = [AttentionScope(cache.mask(tf.shape(tokens.ids)[1]))] * len(self.layers)
         else:
-            reaches = attention_scopes(self.config, tokens)
+            scopes = attention_scopes(self.config, tokens)
 
         def embed() -> tf.Tensor:
             return tf.cast(self.embeddings(tokens, mode.dropout.branch(0)), mode.residual)
 
         def run(x: tf.Tensor, number: int) -> tf.Tensor:
-            return self.layers[number](x, mode.branch(number + 1), reaches[number], read if number == last else None)
+            return self.layers[number](x, mode.branch(number + 1), scopes[number], read if number == last else None)
 
         layers = [functools.partial(run, number=number) for number in range(len(self.layers))]
         states = traversal.states(embed, layers, mode.groups, self.config.recompute_activations)
@@ -365,21 +365,21 @@ class Encoder(tf.Module):
         The graph has their products twice.
         """
         assert observed.tokens is not None, "the encoder has computed"
-        layer, reach = self.layers[number], attention_scopes(self.config, observed.tokens)[number]
+        layer, scope = self.layers[number], attention_scopes(self.config, observed.tokens)[number]
         x = observed.states[number]
         x = layer.attention_norm(x) if layer.pre_norm and layer.attention_norm else x
-        return layer.attention.projected(layer.attention.enter(x), mode, reach)
+        return layer.attention.projected(layer.attention.copy_input(x), mode, scope)
 
     def _batched(self, x: tf.Tensor, tokens: TokenBatch) -> tf.Tensor:
         return tf.reshape(x, [tf.shape(tokens.ids)[0], tf.shape(tokens.ids)[1], self.config.hidden_size])
 
 
 def attention_scopes(config: ModelConfig, tokens: TokenBatch) -> list[AttentionScope]:
-    """Return the reach of each layer's attention."""
+    """Return the scope of each layer's attention."""
     everywhere, count = tokens.attention_mask(config.causal), tf.shape(tokens.ids)[1]
     positions = tf.range(count)[None] if tokens.positions is None else tokens.positions
 
-    def reach(local: bool) -> AttentionScope:
+    def scope(local: bool) -> AttentionScope:
         mask = tf.minimum(everywhere, _beyond(count, config.local_window)) if local else everywhere
         if config.positions == "learned":
             return AttentionScope(mask)
@@ -387,8 +387,8 @@ def attention_scopes(config: ModelConfig, tokens: TokenBatch) -> list[AttentionS
         return AttentionScope(mask, rotation(positions, base, config.hidden_size // config.num_attention_heads))
 
     layers = [config.is_local(number) for number in range(config.num_hidden_layers)]
-    reaches = {local: reach(local) for local in set(layers)}
-    return [reaches[local] for local in layers]
+    scopes = {local: scope(local) for local in set(layers)}
+    return [scopes[local] for local in layers]
 
 
 def padding(mask: tf.Tensor) -> tf.Tensor:

@@ -74,7 +74,7 @@ class MaskedLM(tf.Module):
     def __call__(self, hidden: tf.Tensor, table: tf.Variable, dtype: tf.DType) -> tf.Tensor:
         """Return logits without their bias [M, U] in dtype, for hidden states [M, D] and word embeddings [V, E]."""
         x, table = (hidden, self.words) if self.words is not None else (self._transformed(hidden, dtype), table)
-        x = self.parts.copied(x, "masked_lm/input")
+        x = self.parts.identity_with_summed_gradient(x, "masked_lm/input")
         words = tf.pad(tf.cast(table, dtype), [[0, self.padding], [0, 0]]) if self.padding else tf.cast(table, dtype)
         return tf.matmul(tf.cast(x, dtype), words, transpose_b=True)
 

@@ -91,7 +91,7 @@ class InferenceEncoder(tf.Module):
         compiled: bool = True,
         updates: "Sequence[Updates]" = (),
     ) -> Callable[..., Any]:
-        """As `bert.engines.engine.Computes` has it: one graph, with `then` in it. updates: as above."""
+        """As `bert.engines.engine.Engine` has it: one graph, with `then` in it. updates: as above."""
 
         def compute(ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, *rest: tf.Tensor) -> Any:
             if at_places:
@@ -121,9 +121,9 @@ class InferenceEncoder(tf.Module):
     ) -> list[tf.Tensor]:
         tokens = encoder.TokenBatch(ids, mask, segments)
         states = [self.embeddings(tokens, DropoutRng(None))]
-        reaches = encoder.attention_scopes(self.config, tokens)
-        for layer, reach, of_layer in zip(self.layers, reaches, updates or [NONE] * len(reaches), strict=True):
-            states.append(layer(states[-1], reach, read if layer is self.layers[-1] else None, of_layer))
+        scopes = encoder.attention_scopes(self.config, tokens)
+        for layer, scope, of_layer in zip(self.layers, scopes, updates or [NONE] * len(scopes), strict=True):
+            states.append(layer(states[-1], scope, read if layer is self.layers[-1] else None, of_layer))
         if self.norm:
             states[-1] = self.norm(states[-1])
         return states
@@ -193,12 +193,12 @@ class _Layer(tf.Module):
         self.attention_norm, self.mlp_norm = layer.attention_norm, layer.mlp_norm
 
     def __call__(
-        self, x: tf.Tensor, reach: encoder.AttentionScope, read: tf.Tensor | None = None, updates: Updates = NONE
+        self, x: tf.Tensor, scope: encoder.AttentionScope, read: tf.Tensor | None = None, updates: Updates = NONE
     ) -> tf.Tensor:
         """x [M, D] float32 -> [M, D] float32, or [R, D] of the rows `read` [R]."""
         assert self.mlp_norm, "every layer has it"
         normalised = self.attention_norm(x) if self.pre_norm and self.attention_norm else x
-        context = self._context(normalised, reach, updates)
+        context = self._context(normalised, scope, updates)
         if read is not None:
             x, context = tf.gather(x, read), tf.gather(context, read)
         attention = self.output(context, updates.get("output"))
@@ -209,12 +209,12 @@ class _Layer(tf.Module):
         x = _add_norm(x, attention, self.attention_norm)
         return _add_norm(x, self._mlp(x, updates), self.mlp_norm)
 
-    def _context(self, x: tf.Tensor, reach: encoder.AttentionScope, updates: Updates) -> tf.Tensor:
+    def _context(self, x: tf.Tensor, scope: encoder.AttentionScope, updates: Updates) -> tf.Tensor:
         joint = self.joint(tf.cast(x, self.dtype), updates.get("joint"))
-        q, k, v = split(joint, tf.shape(reach.mask)[-1], self.heads)
-        if reach.rotation:
-            q, k = reach.rotation(q), reach.rotation(k)
-        return merge(tf.matmul(_weights(q, k, reach.mask), v), x.shape[-1])
+        q, k, v = split(joint, tf.shape(scope.mask)[-1], self.heads)
+        if scope.rotation:
+            q, k = scope.rotation(q), scope.rotation(k)
+        return merge(tf.matmul(_weights(q, k, scope.mask), v), x.shape[-1])
 
     def _mlp(self, x: tf.Tensor, updates: Updates) -> tf.Tensor:
         x = tf.cast(x, self.dtype)

@@ -39,7 +39,7 @@ def divided_lookup(table: tf.Tensor, indices: tf.Tensor, count: int, parts: Part
         return lookup(table, indices)
     places = parts.places(indices, count)
     rows = lookup(table, tf.maximum(places, 0))
-    return parts.summed(rows * tf.cast(places >= 0, tf.float32)[..., None], name)
+    return parts.all_reduce_forward(rows * tf.cast(places >= 0, tf.float32)[..., None], name)
 
 
 def sum_rows(rows: tf.Tensor, indices: tf.Tensor, count: tf.Tensor) -> tf.Tensor:

@@ -5,7 +5,7 @@ of the group. A layer has two sums over the group in its forward pass and two in
 
     y = summed(f(copied(x)))        f: this device's heads, or its columns and rows of the feed-forward kernels
 
-`copied` is the identity whose gradient is a sum over the group, `summed` is a sum whose gradient is the identity. The
+`identity_with_summed_gradient` and `all_reduce_forward`, a sum whose gradient is the identity, work on the group. The
 paper calls them f and g. Both are exact, so that the gradients of what is not divided are equal on all devices, but for
 those matrices of low-rank updates that are not (added.py).
 
@@ -57,7 +57,7 @@ class Parts:
         # A slice of rows would be no copy: a variable made of it would keep the whole value in memory.
         return tf.gather(whole, tf.range(first, last), axis=axis)
 
-    def copied(self, x: tf.Tensor, name: str) -> tf.Tensor:
+    def identity_with_summed_gradient(self, x: tf.Tensor, name: str) -> tf.Tensor:
         """Return x, whose gradient is summed over the parts. name: unique in the model, equal on all parts."""
         if self.count == 1:
             return x
@@ -68,7 +68,7 @@ class Parts:
 
         return differentiable(x)
 
-    def summed(self, y: tf.Tensor, name: str) -> tf.Tensor:
+    def all_reduce_forward(self, y: tf.Tensor, name: str) -> tf.Tensor:
         """Return the sum of y over the parts, in y's type. name: unique in the model, equal on all parts."""
         if self.count == 1:
             return y

@@ -6,7 +6,7 @@
    decomposition (NFD) without nonspacing marks (Mn).
 4. Each punctuation mark is a word by itself.
 
-`Rules` says which of these a vocabulary was made for.
+`TokenizerConfig` says which of these a vocabulary was made for.
 
 Characters are those of Unicode 14.0 (`bert.text.characters`); a newer one is left as it is.
 """

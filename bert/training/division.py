@@ -2,7 +2,8 @@
 
 With tensor parallelism the ranks of a group hold the parts of a variable (`bert.model.model_shard`). With a sharded
 optimizer the replicas of a part hold rows of its moments. Each rank writes its pieces into the checkpoint, which then
-has whole variables: any number of ranks, in any layout, reads it."""
+has whole variables: any number of ranks, in any layout, reads it.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

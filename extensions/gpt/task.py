@@ -47,7 +47,7 @@ class CausalLM(Task):
         """Return the summed loss, in nats, and the number of correct predictions."""
         ids, encoder = batch["input_ids"], self.module.encoder
         hidden, labels = self.module(ids[:, :-1], mode), ids[:, 1:]
-        rows = self.parts.copied(tf.reshape(hidden, [-1, hidden.shape[-1]]), "lm/input")
+        rows = self.parts.identity_with_summed_gradient(tf.reshape(hidden, [-1, hidden.shape[-1]]), "lm/input")
         measure = chunked_loss.tied(
             rows,
             encoder.embeddings.word,

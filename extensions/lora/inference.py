@@ -41,7 +41,7 @@ class AdaptedEncoder(tf.Module):
         ]
 
     def function(self, then: Callable[..., Any], **how: Any) -> Callable[..., Any]:
-        """As `bert.engines.engine.Computes` has it."""
+        """As `bert.engines.engine.Engine` has it."""
         return self.base.function(then, updates=self.updates, **how)
 
 

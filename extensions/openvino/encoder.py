@@ -34,7 +34,7 @@ DIGEST = 32  # bytes of the hash before a compiled model
 
 
 class OpenVINOEncoder:
-    """Computes what the encoder that it is made of computes, up to rounding, as `bert.engines.engine.Computes`."""
+    """Computes what the encoder that it is made of computes, up to rounding, as `bert.engines.engine.Engine`."""
 
     name = "openvino"
 
@@ -55,7 +55,7 @@ class OpenVINOEncoder:
         given: Sequence[tf.TensorSpec] = (),
         compiled: bool = True,
     ) -> Callable[..., Any]:
-        """As `Computes` has it."""
+        """As `Engine` has it."""
         depth = self._encoder.config.num_hidden_layers
         wanted = [layer % (depth + 1) for layer in layers]  # 0 to depth
         model = self._model(tuple(sorted(set(wanted))), at_places)

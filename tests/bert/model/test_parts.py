@@ -292,6 +292,6 @@ def test_a_sum_and_its_inverse_are_exact_gradients_of_each_other() -> None:
     parts, x = Parts(0, 2, all_reduce), tf.constant([1.0, -2.0])
     with tf.GradientTape() as tape:
         tape.watch(x)
-        y = parts.summed(tf.square(parts.copied(x, "a")), "b")
+        y = parts.all_reduce_forward(tf.square(parts.identity_with_summed_gradient(x, "a")), "b")
     np.testing.assert_array_equal(tape.gradient(y, x), [2.0, -4.0])
     assert names == ["b", "a/gradient"]
