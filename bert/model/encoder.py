@@ -254,10 +254,8 @@ class Layer(tf.Module):
 
     def __init__(self, init: Initializer, name: str, config: ModelConfig) -> None:
         super().__init__()
-        self.attention, self.mlp = (
-            Attention(init, f"{name}/attention", config),
-            FeedForward(init, f"{name}/mlp", config),
-        )
+        self.attention = Attention(init, f"{name}/attention", config)
+        self.mlp = FeedForward(init, f"{name}/mlp", config)
         self.attention_norm, self.mlp_norm = make_norm(init, f"{name}/attention"), make_norm(init, f"{name}/mlp")
         self.pre_norm, self.rate = config.norm_placement == "pre", config.hidden_dropout_prob
         self.parts, self.kernel = init.parts, kernels.asked(config, "fused_norm")

@@ -38,8 +38,7 @@ class LowRankUpdate(tf.Module):
         a, b, scale = (f"{layer}/{part}" for part in PARTS)
         self.a = variable(a, normal(seed, a, (3 * inputs) ** -0.5, inputs, rank), parts)
         self.b = variable(b, tf.zeros([rank, outputs]), parts)
-        # It never learns; checkpoints have it for the merge.
-        self.scale = variable(scale, tf.constant(alpha / rank), parts)
+        self.scale = variable(scale, tf.constant(alpha / rank), parts)  # never learns; it is for the merge
 
     def __call__(self) -> tf.Tensor:
         """Return the update [I, O], float32."""

@@ -23,10 +23,8 @@ GATED = ModelConfig(
 
 
 def test_output_and_gradients_are_those_of_the_formula() -> None:
-    dense, random = (
-        Dense(Initializer(ModelConfig(initializer_range=0.2), 3), "layer_0/mlp/inner", 11, 7),
-        np.random.default_rng(1),
-    )
+    dense = Dense(Initializer(ModelConfig(initializer_range=0.2), 3), "layer_0/mlp/inner", 11, 7)
+    random = np.random.default_rng(1)
     dense.update = update = LowRankUpdate(3, "layer_0/mlp/inner", (11, 7), rank=2, alpha=6.0)
     x, upstream = random.normal(size=(5, 11)), random.normal(size=(5, 7))
     plain = dense(tf.constant(x, tf.float32)).numpy()
