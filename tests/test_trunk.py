@@ -59,14 +59,15 @@ def test_the_commands_of_the_mission_reach_no_more_than_before(name: str) -> Non
     assert size >= 0.9 * files and total >= 0.9 * most, "lower the bound: it holds what was reached"
 
 
-def test_the_spine_of_the_tour_is_as_long_as_it_says() -> None:
+def test_the_spine_of_the_tour_is_no_longer_than_it_says() -> None:
     tour = (ROOT / "docs/tour.md").read_text(encoding="utf-8")
     table = tour[tour.index("## The spine") : tour.index("## `data/`")]
     rows = re.findall(r"^\| `(.+?/)` \| (.+?) \|", table, re.M)
     files = [ROOT / folder / f"{name}.py" for folder, names in rows for name in names.split()]
     total = sum(map(lines, files))
     print(f"spine: {len(files)} files, {total:,} lines")
-    assert total <= LONGEST_SPINE and f"{len(files)} files and {total:,} lines" in " ".join(tour.split())
+    assert 0.9 * LONGEST_SPINE <= total <= LONGEST_SPINE
+    assert f"{len(files)} files, at most {LONGEST_SPINE:,} lines" in " ".join(tour.split())
 
 
 def test_no_module_of_the_trunk_reaches_an_extension() -> None:

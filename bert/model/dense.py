@@ -97,7 +97,7 @@ class Projection(NamedTuple):
 class SubLayer(tf.Module):
     """A function of the residual stream that ends with the dense layer `output`.
 
-    A subclass computes this device's term of it. `copy_input` or `split_residual` comes before that, `sum_shards` after.
+    A subclass computes this device's term of it. `copy_input` or `split_residual` comes first, `sum_shards` last.
     """
 
     output: Dense
