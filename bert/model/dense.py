@@ -21,7 +21,7 @@ class Dense(tf.Module):
     """y = x W + b; without a bias b is a constant zero. W includes an `update`, if it is given one."""
 
     def __init__(self, init: Initializer, name: str, *shape: int) -> None:
-        """shape: [inputs, outputs] of a layer that only training has, with a bias."""
+        """shape: [inputs, outputs] of a layer that has a bias and is not in `Initializer.table`, as that of a task."""
         super().__init__()
         self.weight = init.variable(f"{name}/kernel", *shape)
         biased, outputs = shape or init.has(f"{name}/bias"), self.weight.shape[1]

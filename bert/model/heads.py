@@ -147,7 +147,7 @@ class Output(tf.Module):
 
     def __init__(self, config: ModelConfig, seed: int, name: str, outputs: int) -> None:
         super().__init__()
-        self.output = Dense(Initializer(config, seed, outputs=outputs), name)
+        self.output = Dense(Initializer(config, seed), name, config.hidden_size, outputs)
         self.rate, self.branch = config.hidden_dropout_prob, config.num_hidden_layers + 1  # after those of the encoder
 
     def __call__(self, x: tf.Tensor, mode: Mode | None = None) -> tf.Tensor:

@@ -32,12 +32,10 @@ class Initializer:
     number of parts.
     """
 
-    def __init__(
-        self, config: ModelConfig, seed: int, parts: Parts = UNSHARDED, *, prefix: str = "", outputs: int = 0
-    ) -> None:
-        """prefix, outputs: as in weights.py."""
+    def __init__(self, config: ModelConfig, seed: int, parts: Parts = UNSHARDED, *, prefix: str = "") -> None:
+        """prefix: as in weights.py."""
         self.config, self.seed, self.parts = config, seed, parts
-        self.table = {weight.name: weight for weight in of_model(config, prefix, outputs)}
+        self.table = {weight.name: weight for weight in of_model(config, prefix)}
 
     def has(self, name: str) -> bool:
         """Return whether the model has a variable of this name."""

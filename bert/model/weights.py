@@ -149,11 +149,12 @@ def encoder(config: ModelConfig, prefix: str = "") -> Iterator[Weight]:
             yield from of_part(part, config, f"{prefix}layer_{layer}/", layer)
 
 
-def of_model(config: ModelConfig, prefix: str = "", outputs: int = 0) -> Iterator[Weight]:
-    """Yield the encoder's weights and those of every head."""
+def of_model(config: ModelConfig, prefix: str = "") -> Iterator[Weight]:
+    """Yield the encoder's weights and those of the heads that have one size only."""
     yield from encoder(config, prefix)
     for part in HEADS:
-        yield from of_part(part, config, prefix, outputs=outputs)
+        if "C" not in part.axes:
+            yield from of_part(part, config, prefix)
 
 
 def head(name: str, config: ModelConfig, prefix: str = "", outputs: int = 0) -> Iterator[Weight]:

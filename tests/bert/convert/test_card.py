@@ -18,8 +18,10 @@ from bert.convert.run import Model, input_files, read_model
 from bert.core import outputs
 from bert.labels import Head
 from bert.pretraining import PretrainingModel
+from bert.text.normalization import UNCASED
+from bert.text.vocabulary import write
 from bert.training import selection
-from tests.bert.convert.folders import SMALL, a_run
+from tests.bert.convert.folders import SMALL, a_run, vocabulary
 from tests.training import sign
 
 
@@ -28,6 +30,7 @@ def test_the_card_says_what_the_run_was(tmp_path: Path) -> None:
     settings = {"data.train": "some folder/seq128", "batch.total": 24, "precision.xla": False, "run.directory": "/x"}
     about = {"config": settings, "versions": {"tensorflow": "2.21.0"}}
     (tmp_path / "run/config.json").write_text(json.dumps(about))
+    write(vocabulary(SMALL), UNCASED, tmp_path / "run")
     sign(tmp_path / "run")
     lines: list[dict[str, Any]] = [
         {"step": step, "split": "heldout", "loss": 3.0 - step, "mlm_accuracy": 0.51 + step, "matthews": 0.25}
@@ -57,6 +60,7 @@ def test_the_card_has_what_the_records_and_the_best_evaluation_say(tmp_path: Pat
     a_run(run, SMALL, PretrainingModel(SMALL, 0))
     config = {"data.train": str(tmp_path / "seq"), "init.checkpoint": "some/run"}
     (run / "config.json").write_text(json.dumps({"config": config, "recipe": "bert_tiny", "versions": {"a": "1"}}))
+    write(vocabulary(SMALL), UNCASED, run)
     sign(run)
     selection.write(run, selection.Best(step=7, measure="accuracy", value=62.5, scale=100))
     assert {path.name for path in input_files(run)} >= {"seq", "best.json"}

@@ -28,7 +28,7 @@ class Model(tf.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.encoder, self.output = Encoder(config, seed=3), Output(config, 3, "halves", 1)
+        self.encoder, self.output = Encoder(config, seed=3), Output(config, 3, "halves", outputs=1)
 
 
 class Halves(Task):
