@@ -12,6 +12,7 @@ import pytest
 import bert
 from bert import hidden_states, resumable
 from bert.core.errors import InputError, IntegrityError, UsageError
+from bert.retrieval import index as public
 from extensions.search import search
 from extensions.search.index import Index
 from tests.serve import runs
@@ -270,3 +271,7 @@ def test_a_question_is_answered_from_what_is_found(
         bert.load(made.model).answer_among("which?", ["a"])
     with pytest.raises(UsageError, match="give a list"):
         model.answer_among("which?", "a")  # type: ignore[arg-type]
+
+
+def test_the_name_for_users_is_the_class() -> None:
+    assert public.Index is Index and not hasattr(public, "Passages")
