@@ -104,11 +104,11 @@ def test_a_document_has_the_ids_that_the_library_gives_it(kind, tmp_path, stage,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["roberta", "modernbert"])
-@pytest.mark.parametrize("records", ["documents", "instances"])
-def test_masks_are_of_whole_words_and_random_tokens_are_ordinary(kind, records, tmp_path, stage, plain):
+@pytest.mark.parametrize("made", ["documents", "instances"])
+def test_masks_are_of_whole_words_and_random_tokens_are_ordinary(kind, made, tmp_path, stage, plain):
     vocab = write(kind, tmp_path)
     flags = ("--whole_word_mask", "true", "--masked_lm_prob", 0.4, "--mask_shares", 0.5, 0.4, 0.1, "--seed", 7)
-    assert run(stage, plain, vocab, tmp_path / "out", "--kind", records, *flags)[0] == 0
+    assert run(stage, plain, vocab, tmp_path / "out", "--kind", made, *flags)[0] == 0
     data = records.samples(tmp_path / "out", "train", seed=3)
     order = np.tile(np.arange(len(data)), 5)
     batch = {name: value.numpy() for name, value in data.read(order, np.arange(len(order))).items()}

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from unittest.mock import patch
 
+from bert.commands import EXTENSIONS
 from bert.core import cli
 
 SHAPE = "--source shards --vocab vocab/vocab.txt --max_seq_length 32"
@@ -28,7 +29,7 @@ STAGES = {  # output: the module below data/ and its arguments, but for --output
 
 def module(name: str) -> str:
     """Return the module that is run for a stage."""
-    return "data.synthetic.__main__" if name == "synthetic" else f"data.{name}"
+    return "data.synthetic.__main__" if name == "synthetic" else EXTENSIONS.get(f"data.{name}", f"data.{name}")
 
 
 def run(at: Path, command: str, output: object, limit: int | None = None) -> tuple[int, list[str]]:

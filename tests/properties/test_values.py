@@ -38,7 +38,7 @@ TOGETHER = {
     "bert.evaluate": ["a", "--text", "b"],
     "extensions.gpt.evaluate_lm": ["a", "wikitext", "b"],
     "bert.fill_mask": ["a", "--input", "b", "--output", "c"],
-    "data.bpe": ["--source", "a", "--size", "1000", "--output", "b"],
+    "extensions.tokenizers.bpe": ["--source", "a", "--size", "1000", "--output", "b"],
     "data.vocab": ["--source", "a", "--size", "1000", "--output", "b"],
     "squad.predict": ["--model", "a", "--dataset", "b", "--output", "c"],
     "tasks.evaluate": ["--model", "a", "--input", "b"],

@@ -19,7 +19,7 @@ from bert.training import preflight
 config = ModelConfig(vocab_size=9, hidden_size=8, num_attention_heads=2, num_hidden_layers=1, intermediate_size=8)
 Encoder(config, 1)
 preflight.kernels(config, PrecisionConfig(), 16)
-print(*(name for name in sys.modules if name.startswith("extensions")))
+print(*(name for name in sys.modules if name.startswith("extensions.kernels")))
 """
 
 
