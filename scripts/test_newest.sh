@@ -19,7 +19,8 @@ group = tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["tf217"]
 print(*(line for line in group if not line.startswith(("tensorflow", "numpy"))), sep="\n")' |
     python scripts/uv.py pip install --quiet --upgrade --prerelease allow --python $venv/bin/python \
         "${TENSORFLOW:-tensorflow>=2.22.0rc0}" tensorboard --requirement -
-tests=(tests/bert/hardware/test_devices.py tests/bert/training/test_{step,optimizer,checkpoint}.py tests/extensions/collectives/test_collectives.py
+tests=(tests/bert/hardware/test_devices.py tests/bert/training/test_{step,optimizer,checkpoint}.py
+    tests/extensions/collectives/test_collectives.py
     tests/bert/model/test_{encoder,attention,heads,inference,fused_ops}.py tests/extensions/kernels/test_cudnn.py
     tests/bert/text/test_{records,sampler,tokenization}.py tests/squad/test_{features,answers}.py
     tests/bert/test_pretrain.py)
