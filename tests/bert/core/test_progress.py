@@ -256,7 +256,7 @@ def main(argv):
         shown.add(40)
         sys.stdin.readline()
         print("result")
-    ending.tell("counted", "100 items")
+    ending.print_next_command("counted", "100 items")
 cli.main(main)
 """
 
