@@ -40,6 +40,7 @@ from bert.masked_words import MaskedWords
 from bert.runs import Run
 
 CAUSAL = "extensions.gpt.api:Causal"  # the Model of a run of a causal model
+SEARCH = "extensions.search.index:search"  # what `Model.search` does
 Texts = list[str] | tuple[str, ...]
 Functions = dict[str, Callable[..., Iterable[Any]]]
 Sentences = list[str] | list[list[str]] | list[str | list[str]]  # each a text or a list of its words
@@ -315,7 +316,7 @@ class Model:
         if top < 1:
             raise UsageError(f"top is {top}; give 1 at least")
         alone, queries = _many("query", query)
-        hits = SEARCH["search"](self, index, queries, top)
+        hits: list[list[Hit]] = rows.load(SEARCH)(self, index, queries, top)
         return hits[0] if alone else hits
 
     @overload
@@ -392,12 +393,6 @@ class Pretrained(Model):
             where = [f"text {number}" for number in range(begin, begin + len(chunk))]
             for filled in fill_mask.fill(self.words, chunk, top, where):
                 yield [[Word(**word) for word in words] for words in filled["masks"]]
-
-
-SEARCH: rows.Rows[Callable[[Model, str | Path | Searched, list[str], int], list[list[Hit]]]] = rows.Rows(
-    {"search": "extensions.search.index:search"}
-)
-"""what `Model.search` does"""
 
 
 def load(

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from bert.core import ending, paths, stores
+from bert.core import ending, paths, rows, stores
 from bert.core.config import BatchConfig, FineTuneConfig, ModelConfig
 from bert.core.errors import UsageError
 from bert.core.rows import Rows
@@ -30,6 +30,7 @@ from tasks.task_type import TaskType
 
 C = TypeVar("C", bound=FineTuneConfig)
 Score = Callable[[dict[str, np.ndarray]], loop.Measures]
+ADAPT = "extensions.lora.model:adapt"  # what gives an encoder the low-rank updates of `lora`
 TEACHING: Rows[Callable[..., Any]] = Rows(
     {
         "teacher_of": "extensions.distillation.tasks:teacher_of",
@@ -37,10 +38,6 @@ TEACHING: Rows[Callable[..., Any]] = Rows(
     }
 )
 """what opens the run of a teacher, and what makes of a task one that learns from it too"""
-
-
-UPDATES: Rows[Callable[..., None]] = Rows({"adapt": "extensions.lora.model:adapt"})
-"""what gives an encoder the low-rank updates of `lora`"""
 
 
 class FineTuning(Task):
@@ -148,7 +145,7 @@ def fine_tune(
     if prepared.weight is not None:
         task.divisors = {kind.objective: run.batch.total * prepared.weight}
     if run.lora.rank:
-        UPDATES["adapt"](task.module.encoder, run.lora, run.run.seed, run.init.frozen_layers)
+        rows.load(ADAPT)(task.module.encoder, run.lora, run.run.seed, run.init.frozen_layers)
     read = {} if tokenizer.spaced or kind.head != TAGS else {"spaced_words": False}
     made, taught = TEACHING["with_teacher"](kind, task, teacher, run, vocab, comm) if teacher else (task, {})
     training = loop.Training(

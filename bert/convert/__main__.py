@@ -23,15 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bert.convert import names
-from bert.core import cli, ending, outputs
+from bert.core import cli, ending, outputs, rows
 from bert.core.config import ModelConfig
 from bert.core.errors import UsageError
-from bert.core.rows import Rows
 
 if TYPE_CHECKING:
-    from bert.convert.run import Format, Model
+    from bert.convert.run import Model
 
-PEFT: Rows[Format] = Rows({"peft": "extensions.lora.peft:FORMAT"})
+PEFT = "extensions.lora.peft:FORMAT"  # a `bert.convert.run.Format`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +85,7 @@ def convert(
     """
     from bert.convert import google, huggingface, run
 
-    other: Any = PEFT["peft"] if form == "peft" else {"google": google, "huggingface": huggingface}[form]
+    other: Any = rows.load(PEFT) if form == "peft" else {"google": google, "huggingface": huggingface}[form]
     more = ({} if head == names.AUTO else {"head": head}) | ({"prefix": prefix} if prefix else {})
     reader, writer = (run, other) if direction == "export" else (other, run)
 

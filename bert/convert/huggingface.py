@@ -128,7 +128,7 @@ def _shards(folder: Path) -> list[Path]:
 class Tensors:
     """The tensors of one or several files, by their full names (those in a model with heads).
 
-    A tensor that holds several of ours side by side is as many tensors (joined.py).
+    A tensor that holds several of ours side by side is as many tensors (stacked_tensors.py).
     """
 
     def __init__(self, prefixes: Mapping[str, str], heads: int, surplus: str) -> None:

@@ -1,8 +1,8 @@
 """Variables beside a weight that are added to it, in a form that their row states.
 
-Training changes them, and the weight keeps its value or changes, too. Who reads a model's weights of a checkpoint gets
-the sums (`bert.training.checkpoint.Stored`); the training that goes on gets the variables. So no reader knows what they
-are for. A row that has a function names it as a string, and it is imported where there are such variables.
+Training changes them, and the weights of the encoder keep their values. Who reads a model's weights of a checkpoint
+gets the sums (`bert.training.checkpoint.Stored`); the training that goes on gets the variables. So no reader knows what
+they are for. A row names its function as a string, and it is imported where there are such variables.
 """
 
 import re
@@ -24,11 +24,11 @@ class Added(NamedTuple):
     """name of the weight, with that group"""
     made_of: tuple[str, ...]
     """names of the variables, in the order of the arguments of `term`"""
-    term: str = ""
-    """"package.module:name" of the function that makes of the variables what is added; none: the only variable is it"""
-    learnt: re.Pattern[str] | None = None
-    """names of those variables which alone learn in an encoder that has some; None: they learn as all weights do"""
-    called: str = ""
+    term: str
+    """"package.module:name" of the function that makes of the variables what is added"""
+    learnt: re.Pattern[str]
+    """names of those variables which alone learn in an encoder that has some"""
+    called: str
     """in messages"""
 
 
@@ -60,23 +60,19 @@ def terms(names: Iterable[str]) -> dict[str, list[tuple[Added, tuple[str, ...]]]
 
 def term(row: Added, values: Sequence[np.ndarray]) -> np.ndarray:
     """Return what variables of these values add to their weight."""
-    if not row.term:
-        (value,) = values
-        return value
     of_values: Term = rows.load(row.term)
     return of_values(*values)
 
 
 def tunes(name: str) -> bool:
     """Return whether a variable is of those beside which the weights of the encoder do not learn."""
-    row = row_of(name)
-    return row is not None and row.learnt is not None
+    return row_of(name) is not None
 
 
 def is_learnt(name: str) -> bool:
     """Return whether a variable is of those that learn in place of the encoder's weights."""
     row = row_of(name)
-    return row is not None and row.learnt is not None and row.learnt.fullmatch(name) is not None
+    return row is not None and row.learnt.fullmatch(name) is not None
 
 
 def has_terms(name: str) -> bool:

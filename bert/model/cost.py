@@ -4,7 +4,7 @@ generator, in several functions: the architecture of the generator that replaced
 model; None if there is none. teacher: likewise, of the model whose outputs are learned (`extensions.distillation`).
 """
 
-from bert.core.config import DistillConfig, ModelConfig, ParallelConfig, TrainConfig
+from bert.core.config import ModelConfig, ParallelConfig, TrainConfig
 from bert.heads import MASKED_LM
 from bert.model import weights
 
@@ -33,15 +33,10 @@ def teacher_parameters(teacher: ModelConfig) -> int:
     return encoder_parameters(teacher) + weights.count(weights.head(MASKED_LM, teacher))
 
 
-def projection_parameters(model: ModelConfig, distill: DistillConfig, teacher: ModelConfig | None) -> int:
-    """Return the number of parameters by which hidden states are projected to those of a teacher."""
-    projected = teacher is not None and distill.projects(model, teacher)
-    return (model.hidden_size + 1) * teacher.hidden_size if teacher and projected else 0
-
-
-def parameters_beside(config: TrainConfig, teacher: ModelConfig | None) -> int:
+def projection_parameters(config: TrainConfig, teacher: ModelConfig | None) -> int:
     """Return the number of parameters that learn beside the model: they project hidden states to a teacher's."""
-    return projection_parameters(config.model, config.distill, teacher)
+    projected = teacher is not None and config.distill.projects(config.model, teacher)
+    return (config.model.hidden_size + 1) * teacher.hidden_size if teacher and projected else 0
 
 
 def state_bytes(
@@ -58,7 +53,7 @@ def state_bytes(
 
     The model may be in parts, and its replicas may divide the moments. in_encoder: number of parameters that learn in
     the encoder, or for it, if it is frozen itself; None: all its own. kept: `OptimizerConfig.bytes_kept`. beside: how
-    many parameters learn beside the model (`parameters_beside`).
+    many parameters learn beside the model (`projection_parameters`).
     """
     count = local_parameters(model, parallel.tensor, generator) + beside
     learning = count

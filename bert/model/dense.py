@@ -1,7 +1,7 @@
 """Dense layers and layer norms, and what is common to the sub-layers that are made of them.
 
-If several devices hold a model (parts.py), the first kernels of a sub-layer are divided by columns and the last one by
-rows. So each device computes a term of the sub-layer's output, and the terms are summed.
+If several devices hold a model (model_shard.py), the first kernels of a sub-layer are divided by columns and the last
+one by rows. So each device computes a term of the sub-layer's output, and the terms are summed.
 
 Shapes: M and R rows, D width.
 """

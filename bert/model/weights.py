@@ -1,9 +1,9 @@
 """The table of weights: every variable of the encoder and of its heads, once.
 
 A row is a part of the model; a dense layer or a norm has two variables. What depends on a model's variables reads this
-table: their first values (initializers.py), how devices divide them (parts.py), how many there are (cost.py), which of
-them decay, freeze and travel together (bert/training), and their names elsewhere (bert/convert). A new weight is its
-equation (encoder.py, heads.py), its row here, and its names in the other formats (bert/convert/names.py).
+table: their first values (initializers.py), how devices divide them (model_shard.py), how many there are (cost.py),
+which of them decay, freeze and travel together (bert/training), and their names elsewhere (bert/convert). A new weight
+is its equation (encoder.py, heads.py), its row here, and its names in the other formats (bert/convert/names.py).
 
 Axes: D width, E width of the embeddings, F feed-forward, V vocabulary, P positions, S segments, C classes; a digit is a
 size. Kernels are [inputs, outputs], as in y = x W.

@@ -13,7 +13,6 @@ from bert.model.cost import (
     flops,
     local_parameters,
     parameters,
-    parameters_beside,
     projection_parameters,
     state_bytes,
     states_read,
@@ -40,7 +39,7 @@ def exposed_share(model: ModelConfig, parallel: ParallelConfig, generator: Model
 
 def checkpoint_bytes(config: PretrainConfig, teacher: ModelConfig | None) -> int:
     """Return the size of a checkpoint: all weights in float32, and what the optimizer keeps of each."""
-    count = parameters(config.model, config.generator) + parameters_beside(config, teacher)
+    count = parameters(config.model, config.generator) + projection_parameters(config, teacher)
     return count * (BYTES["float32"] + config.optimizer.bytes_kept)
 
 
@@ -83,7 +82,7 @@ def update_flops(config: PretrainConfig, sequence: int, predictions: int, teache
     used = dataclasses.replace(teacher, num_hidden_layers=distill.layers_used(model, teacher))
     compared = (distill.attention > 0) * model.num_hidden_layers + (distill.relations > 0) * 3
     products = 2.0 * compared * sequence * sequence * (3 * model.hidden_size + teacher.hidden_size)
-    projected = 6.0 * sequence * (model.num_hidden_layers + 1) * projection_parameters(model, distill, teacher)
+    projected = 6.0 * sequence * (model.num_hidden_layers + 1) * projection_parameters(config, teacher)
     return own + flops(used, sequence, taught) / 3 + products + projected
 
 
@@ -228,7 +227,7 @@ def describe(
     accumulation = batch.accumulation(replicas)
     sequences = run.steps * batch.total
     kept = config.optimizer.bytes_kept
-    beside = parameters_beside(config, teacher)
+    beside = projection_parameters(config, teacher)
     state = state_bytes(config.model, replicas, config.parallel, generator, teacher=teacher, kept=kept, beside=beside)
     arithmetic = sequences * update_flops(config, sequence, predictions, teacher)
     working = sum(activations(config, sequence, predictions, teacher=teacher).values())

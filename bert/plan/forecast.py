@@ -203,7 +203,7 @@ def work_of(config: PretrainConfig, cluster: Cluster, job: Job) -> Work:
     """Return what one rank does in an update."""
     model, parallel, batch = config.model, config.parallel, config.batch
     copies, parts = cluster.ranks // parallel.tensor, parallel.tensor
-    local = cost.local_parameters(model, parts, config.generator) + cost.parameters_beside(config, job.teacher)
+    local = cost.local_parameters(model, parts, config.generator) + cost.projection_parameters(config, job.teacher)
     travels = 2.0 if config.precision.compress else 4.0
     if parallel.shard_optimizer:  # gradients are scattered, and new weights gathered: each is half of an all-reduce
         travels = (travels + 4.0) / 2

@@ -55,7 +55,7 @@ def estimate(
     parts = config.parallel.tensor
     model, parallel = config.model, config.parallel
     terms = demand.activations(config, sequence, predictions, teacher=teacher)
-    kept, beside = config.optimizer.bytes_kept, cost.parameters_beside(config, teacher)
+    kept, beside = config.optimizer.bytes_kept, cost.projection_parameters(config, teacher)
     return Memory(
         state=cost.state_bytes(model, replicas, parallel, config.generator, teacher=teacher, kept=kept, beside=beside),
         activations={name: size // parts if name in DIVIDED else size for name, size in terms.items()},

@@ -25,7 +25,7 @@ def no_progress(done: int, of: int) -> None:
     """Tell nobody how many micro-batches are computed."""
 
 
-class Gradients(Protocol):
+class GradientSum(Protocol):
     """What adds up the gradients of the micro-batches: an `Accumulator`, or `overlap.Overlap`."""
 
     def sum(
@@ -63,7 +63,7 @@ class Accumulator:
     def sum(
         self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = no_progress
     ) -> tuple[list[tf.Variable], Sums]:
-        """Return the gradients of this rank's micro-batches, as `Gradients` has it."""
+        """Return the gradients of this rank's micro-batches, as `GradientSum` has it."""
         return self.gradients, self.add(batches, weights, step, each)
 
     def add(self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = no_progress) -> Sums:

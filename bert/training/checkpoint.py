@@ -438,7 +438,7 @@ class Stored:
             )
         self._value = values(reader)
         self._names = _renumbered(stored, layers)  # names of variables here -> there
-        gone = {name for name in self._names if added.row_of(name) and not apart(name)}
+        gone = {name for name in self._names if added.tunes(name) and not apart(name)}
         self.shapes = {name: stored[theirs] for name, theirs in self._names.items() if name not in gone}
         self._terms = added.terms(filter(in_encoder, gone))
 
@@ -448,7 +448,7 @@ class Stored:
 
     def beside(self) -> dict[str, np.ndarray]:
         """Return the variables that would be added but are apart, by name."""
-        return {name: self.get(name) for name in self.shapes if in_encoder(name) and added.row_of(name)}
+        return {name: self.get(name) for name in self.shapes if in_encoder(name) and added.tunes(name)}
 
     def get(self, name: str) -> np.ndarray:
         """Return the value of a variable."""
@@ -464,9 +464,9 @@ def _renumbered(names: Iterable[str], layers: Sequence[int]) -> dict[str, str]:
         return {name: name for name in names}
     renumbered: dict[str, str] = {}
     for name in names:
-        _, _, rest = name.partition("/")
-        places = [f"layer_{place}/{rest}" for place, layer in enumerate(layers) if layer == depth(name) - 1]
-        renumbered |= dict.fromkeys(places if 0 < depth(name) < float("inf") else [name], name)
+        theirs, rest = depth(name) - 1, name.partition("/")[2]
+        places = [f"layer_{place}/{rest}" for place, layer in enumerate(layers) if layer == theirs]
+        renumbered |= dict.fromkeys(places if 0 <= theirs < float("inf") else [name], name)
     return renumbered
 
 
@@ -502,7 +502,7 @@ def _assign(
     values = Stored(folder, layers, lambda name: exactly or name in variables or apart(name))
     shapes = values.shapes
     if not exactly:
-        variables = {name: each for name, each in variables.items() if name in shapes or not added.row_of(name)}
+        variables = {name: each for name, each in variables.items() if name in shapes or not added.tunes(name)}
     if ours := num_layers(variables):
         check_depth(folder, ours, shapes)
     for name, variable in variables.items():

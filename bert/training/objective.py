@@ -76,9 +76,10 @@ def weighted_losses(objectives: Iterable[Objective], losses: Mapping[str, Any]) 
 def mean_measures(
     objectives: Iterable[Objective], sums: Mapping[str, Any], weights: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Return the means of the objectives that have a weight, and "loss", the sum of all `terms`; accuracies in percent.
+    """Return the means of the objectives that have a weight, and "loss", the sum of all `weighted_losses`.
 
-    sums, weights: of samples; the sums by their names, the weights by the names of objectives.
+    Accuracies are in percent. sums, weights: of samples; the sums by their names, the weights by the names of
+    objectives.
     """
     measured = [objective for objective in objectives if objective.name in weights]
     figures: dict[str, float] = {}

@@ -6,13 +6,12 @@ import math
 import os
 import secrets
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from bert.core import files, manifest, outputs
+from bert.core import files, manifest, outputs, rows
 from bert.core.config import (
     InitConfig,
     LoraConfig,
@@ -25,16 +24,12 @@ from bert.core.config import (
 )
 from bert.core.errors import ResourceError, UsageError, UserError
 from bert.core.manifest import Manifest
-from bert.core.rows import Rows
 from bert.model import cost
 from bert.model.kernels import KERNELS, asked
 from bert.training.communicator import Communicator
 from bert.training.division import State
 
-UPDATES: Rows[Callable[[ModelConfig, LoraConfig, int], int]] = Rows(
-    {"parameters": "extensions.lora.preflight:parameters"}
-)
-"""the number of parameters of the low-rank updates of a model's layers from one on"""
+LOW_RANK_PARAMETERS = "extensions.lora.preflight:parameters"  # how many low-rank updates have, in layers from one on
 CHECKPOINTS = 2  # that must fit on the disk: one is written before an older one is removed
 UNDIVIDED, NO_LORA = ParallelConfig(), LoraConfig()
 
@@ -46,9 +41,9 @@ def before_weights(
     frozen(config.init, config.model)
     lora.check(config)
     parts(config.model, config.run, comm, config.generator)
-    updates = UPDATES["parameters"](config.model, lora, config.init.frozen_layers) if lora.rank else 0
+    updates = rows.load(LOW_RANK_PARAMETERS)(config.model, lora, config.init.frozen_layers) if lora.rank else 0
     in_encoder = updates if lora.rank or config.init.frozen_encoder else None
-    beside, kept = cost.parameters_beside(config, teacher), config.optimizer.bytes_kept
+    beside, kept = cost.projection_parameters(config, teacher), config.optimizer.bytes_kept
     memory(config.model, config.parallel, comm, config.generator, in_encoder, teacher, kept, beside)
 
 

@@ -102,9 +102,9 @@ def will_be_extended(run: RunConfig) -> bool:
     if not saved:
         return False
     settings = _settings(run.path).get("config")
-    return isinstance(settings, dict) and is_longer_than(
-        run, length.steps(run.path, settings, checkpoint.step_of(saved[-1]))
-    )
+    if not isinstance(settings, dict):
+        return False
+    return is_longer_than(run, length.steps(run.path, settings, checkpoint.step_of(saved[-1])))
 
 
 def _record_extension(config: TrainConfig, settings: Mapping[str, Any], step: int, offset: int) -> None:
@@ -225,8 +225,8 @@ def _check_same(config: TrainConfig, data: Manifest) -> dict[str, Any]:
     recorded = _recorded(path.parent, config, data)
     steps = length.steps(path.parent, recorded, checkpoint.newest(path.parent))
     before = recorded | {"run.steps": steps}
-    will_be_extended = {"run.steps"} if is_longer_than(config.run, before["run.steps"]) else set[str]()
-    _check_settings(before, config, data, will_be_extended, path.parent, "go on with it")
+    may_differ = {"run.steps"} if is_longer_than(config.run, before["run.steps"]) else set[str]()
+    _check_settings(before, config, data, may_differ, path.parent, "go on with it")
     _tell_other_code(path.parent, files.read_json(path))
     return recorded
 

@@ -15,7 +15,7 @@ from bert.core.config import ParallelConfig, PrecisionConfig, RunConfig
 from bert.model.added import has_terms
 from bert.model.dropout import DropoutRng
 from bert.text.sampler import Batch
-from bert.training.accumulation import Accumulator, Each, Gradients, no_progress
+from bert.training.accumulation import Accumulator, Each, GradientSum, no_progress
 from bert.training.buckets import of_weights
 from bert.training.communicator import Communicator
 from bert.training.division import State, divided_weights
@@ -62,7 +62,7 @@ class Step:
         self.accumulator = Accumulator(task, execution, optimizer.weights, comm, run.seed, self.guard.loss_scale.scale)
         by_buckets = (Sharded if optimizer.sharded else ByBuckets)(comm, precision.compress, buckets)
         is_whole = len(buckets) == 1 and comm.parts.count == 1 and not optimizer.sharded
-        self.gradients: Gradients = self.accumulator
+        self.gradients: GradientSum = self.accumulator
         self._reducer: Reducer = Together(comm, precision.compress) if is_whole else by_buckets
         if parallel.overlap and self.replicas.size > 1:
             self.gradients = self._reducer = rows.load(OVERLAP)(self.accumulator, by_buckets)

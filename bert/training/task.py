@@ -98,5 +98,5 @@ def flatten_measures(measures: Mapping[str, Any]) -> Sums:
 
 
 def names_of_sums(task: Task) -> list[str]:
-    """Return the names of the scalars that `flat` makes of the task's measures."""
+    """Return the names of the scalars that `flatten_measures` makes of the task's measures."""
     return [name for objective in task.objectives for name in objective.sums]

@@ -1,7 +1,7 @@
 """What is particular to GPT-2 in transformers: its configuration, and the names of its tensors.
 
 Its dense layers are of the class Conv1D, whose kernels are [inputs, outputs], as ours. Queries, keys and values are in
-one kernel (joined.py).
+one kernel (stacked_tensors.py).
 
 Source: transformers (modeling_gpt2.py, configuration_gpt2.py).
 """

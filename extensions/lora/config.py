@@ -44,12 +44,11 @@ class LoraConfig:
             )
         if "gate" in self.targets and not model.gated:
             raise UsageError("lora.targets gate: the feed-forward layers of this model are not gated; leave it out")
-        widths = [
-            model.hidden_size,
-            *([model.intermediate_size] if {"inner", "gate", "outer"} & {*self.targets} else []),
-        ]
-        if self.rank > min(widths):
-            raise UsageError(f"lora.rank {self.rank} is more than the {min(widths)} rows of a kernel; lower it")
+        narrowest = model.hidden_size
+        if {"inner", "gate", "outer"} & {*self.targets}:
+            narrowest = min(narrowest, model.intermediate_size)
+        if self.rank > narrowest:
+            raise UsageError(f"lora.rank {self.rank} is more than the {narrowest} rows of a kernel; lower it")
 
     def ignored(self) -> Iterator[tuple[str, str]]:
         """Yield each field that has no effect, with the reason and the remedy."""

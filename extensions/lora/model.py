@@ -6,8 +6,8 @@ B begins at zero, so that the model begins as the one whose weights it has. A is
 published, with the variance of the authors' code (loralib). The sum is computed before it is multiplied with the
 inputs, in training as in the merged model, so that both round alike.
 
-If several devices hold the model (parts.py), a kernel's own division gives that of one matrix: B has the columns of a
-kernel that is divided by columns, A has the rows of one that is divided by rows. The other matrix is whole on each
+If several devices hold the model (model_shard.py), a kernel's own division gives that of one matrix: B has the columns
+of a kernel that is divided by columns, A has the rows of one that is divided by rows. The other matrix is whole on each
 device. Its gradient there is a term, of this device's columns or rows, and the step adds the terms up.
 """
 

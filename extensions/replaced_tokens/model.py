@@ -6,7 +6,7 @@ called the discriminator there, says for each token whether it is another one th
 of the right word is no replacement. The draws have no gradient: both models learn by their own losses, and from each
 other through the embeddings, which they share.
 
-If several devices hold the models (parts.py), both are divided, and all devices of a group draw the same words.
+If several devices hold the models (model_shard.py), both are divided, and all devices of a group draw the same words.
 
 B texts, T tokens, M masked positions, U scores of the vocabulary, D width.
 """
