@@ -282,6 +282,16 @@ def test_every_file_that_a_page_names_exists() -> None:
     assert not missing, "\n".join(missing)
 
 
+def test_the_tour_names_every_module() -> None:
+    tour = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
+    named_there = set(re.findall(r"`(?:[\w.]+/)*(\w+\.py)`", tour)) | {"__init__.py", "__main__.py", "recipes.py"}
+    of_code = [
+        path for path in ours(".py") if named(path).split("/")[0] in ("bert", "data", "tasks", "squad", "extensions")
+    ]
+    missing = [named(path) for path in of_code if path.name not in named_there]
+    assert not missing, "\n".join(missing)
+
+
 def test_the_list_of_decisions_has_every_page() -> None:
     folder = ROOT / "docs" / "decisions"
     listed_pages = re.findall(
