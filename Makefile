@@ -76,8 +76,8 @@ serve: setup ## Serve MODEL over HTTP and on a web page; FLAGS: python -m serve 
 
 # Measurements and checks
 
-test: setup ## Run the fast tests, without a network and a GPU
-	$(RUN) pytest -n 2 --dist worksteal
+test: setup ## Run the fast tests, without a network and a GPU; CHANGED=REVISION: those of what differs
+	$(RUN) $(if $(CHANGED),python -m tests.affected $(CHANGED)) pytest -n 2 --dist worksteal
 
 test-ci: setup ## Run those, and tests that are slow, start several ranks, or kill and damage things
 	@# Two sessions, because in one the two workers come to need 21 GB.
