@@ -32,7 +32,6 @@ STAND_INS = {"N": "2", "RECIPE": "bert_mini_phase1", "NAME": "h100-sxm", "FORMAT
 """for words that stand for a value in running text, where a path would not do"""
 BY_HAND = {
     "python -m tasks.train --config RUN/config.json --run.directory AGAIN": "reads the file of a run",
-    "python -m data.STAGE --workers 1": "any stage",
     "python -m data.NAME --help": "any stage",
     "bert NAME": "any command",
     "python -m data.download NAME --output DIR": "any download",
