@@ -161,7 +161,7 @@ PAGES = [
         },
         left_out=dict.fromkeys(
             ("python -m bert.pretrain minilm_6x384", "python -m bert.pretrain bert_domain"),
-            "it needs the size of its teacher (tests/bert/test_distillation.py)",
+            "it needs the size of its teacher (tests/extensions/distillation/test_training.py)",
         ),
         links={
             "FOLDER": "folder",
