@@ -161,7 +161,7 @@ PAGES = [
         },
         left_out=dict.fromkeys(
             ("python -m bert.pretrain minilm_6x384", "python -m bert.pretrain bert_domain"),
-            "it needs the size of its teacher (tests/bert/test_distillation.py)",
+            "it needs the size of its teacher (tests/extensions/distillation/test_training.py)",
         ),
         links={
             "FOLDER": "folder",
@@ -209,7 +209,6 @@ PAGES = [
         "docs/service.md",
         changes={
             "workdir/squad/bert_large_24h": "workdir/squad/mine",
-            "mine --engine tensorflow": "mine news=workdir/tasks/conll2003 --engine tensorflow",
         },
         left_out={
             "make demo": "it is the whole demo",
@@ -223,7 +222,6 @@ PAGES = [
                 "it needs nncf (tests/extensions/openvino/test_openvino_files.py)",
             ),
             "from optimum": "it needs optimum (tests/parity/test_optimum.py)",
-            "from sentence_transformers": "it needs sentence-transformers (tests/parity/test_optimum.py)",
         },
         links={
             "RUN": "classes",

@@ -100,7 +100,7 @@ def activations(
     The estimate is for a step that XLA compiles for a GPU. Its terms follow the arrays in such programs; a test
     compares the sum with the compiler's own figure (docs/results/2026-11-gpu-check.md). rows: packed rows of `sequence`
     tokens, by default one per sequence. "Narrow" means in the compute type. cpu: of a step on a CPU that XLA does not
-    compile as a whole; docs/planning.md compares it with measurements.
+    compile as a whole; docs/results/2026-11-planner.md compares it with measurements.
     """
     if teacher:
         terms = activations(config, sequence, predictions, rows, cpu=cpu)
