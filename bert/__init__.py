@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from bert.api import load, recipe, train
 
 __all__ = ["__version__", "load", "recipe", "train"]
-__version__ = "1.0.0"
+__version__ = "2.0.0"
 
 # The only effects of an import; what comes later would be too late.
 cli.guard_imports()
