@@ -332,6 +332,10 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
         parameters = tasks.parameters(self.options, no_effect, newer=NEWER)
         return parameters | vocabulary.rules_parameter(self.options.vocab)
 
+    def is_earlier(self, made: Path) -> bool:
+        """Return whether version 1.0 made a folder: it wrote no rules, and its words of the same text are others."""
+        return (made / vocabulary.NAME).exists() and not (made / vocabulary.RULES).exists()
+
     def tasks(self, work: Work) -> list[ShardTask]:
         """Check the vocabulary and copy it. Return one task for each shard."""
         vocab = self.options.vocab

@@ -145,6 +145,10 @@ class Stage(abc.ABC, Generic[AnyTask]):
     def finish(self, tasks: Sequence[AnyTask], results: Sequence[TaskResult]) -> outputs.StageResult:
         """Return what the manifest says of the whole output."""
 
+    def is_earlier(self, made: Path) -> bool:
+        """Return whether an earlier version made a finished folder, and this one makes other files of the same key."""
+        return False
+
     def then(self, made: Path) -> Sequence[object]:
         """Return the words of the command that usually follows, with the finished folder."""
         return ()
@@ -172,7 +176,9 @@ def _build(stage: Stage[AnyTask], folder: Path, options: Options) -> None:
             key = outputs.build_key(
                 space.output, stage=stage.name, parameters=stage.parameters(), inputs=stage.inputs()
             )
-            if outputs.current(space.output, key):
+            if stage.is_earlier(space.output):
+                print(f"{stage.name}: {space.output} is of an earlier version, so it is made again", file=sys.stderr)
+            elif outputs.current(space.output, key):
                 outputs.clear(space)
                 return
             work = using.enter_context(space.work(key.digest()))

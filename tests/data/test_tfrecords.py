@@ -19,6 +19,7 @@ from data import tfrecords
 from data.pipeline import document_files
 from data.pipeline.document_files import Part
 from data.tfrecords import Options
+from tests.finished import sign
 
 LETTERS = "abcdefghij"
 WORDS = [f"{x}{y}" for x in LETTERS for y in LETTERS]
@@ -76,6 +77,19 @@ def test_tensorflow_reads_what_was_written(tmp_path, stage, source, vocab):
 
 def _within(small: np.ndarray, large: np.ndarray | tuple[int, ...]) -> bool:
     return " ".join(map(str, small)) in " ".join(map(str, large))
+
+
+def test_records_of_version_1_are_made_again(tmp_path, stage, source, vocab, contents):
+    """A folder of version 1.0 has a vocabulary without a file of its rules. Training refuses it."""
+    assert run(stage, source, vocab, output := tmp_path / "out")[0] == 0
+    made = contents(output)
+    (output / "tokenizer_config.json").unlink()
+    listed = json.loads((output / "manifest.json").read_text())["files"]
+    sign(output, files={name: entry for name, entry in listed.items() if name != "tokenizer_config.json"})
+    code, said = run(stage, source, vocab, output)
+    assert code == 0 and f"tfrecords: {output} is of an earlier version, so it is made again" in said
+    assert contents(output) == made
+    assert f"tfrecords: {output} is up to date" in run(stage, source, vocab, output)[1]
 
 
 @pytest.mark.slow
