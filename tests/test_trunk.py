@@ -24,7 +24,7 @@ ENTRIES = {
     "questions": ("squad.train", "squad.training", "squad.predict", "squad.metric"),
 }
 ENTRIES["mission"] = tuple(module for entries in tuple(ENTRIES.values()) for module in entries)
-BOUNDS = {"data": (59, 12_450), "pretraining": (93, 14_800), "questions": (124, 18_550), "mission": (155, 26_200)}
+BOUNDS = {"data": (59, 12_450), "pretraining": (93, 14_800), "questions": (125, 18_550), "mission": (156, 26_200)}
 """the most files, and lines, that the entries may reach"""
 LONGEST_SPINE = 14_200
 LARGEST_EXTENSION = 2_000

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from bert.core import checked_json, files, ranges
 from bert.core.activations import ACTIVATIONS, POOLINGS
@@ -14,6 +14,7 @@ from bert.core.ranges import NameIn, Range
 
 Size = Annotated[int, Range(1, 65_536)]
 Dropout = Annotated[float, Range(0, 0.99)]
+Scope = TypeVar("Scope")  # of a layer's attention, in whatever computes it
 
 # Fields of a model that each run chooses, whatever its weights: how it is trained and computed, and how new ones begin.
 RUN_SETTINGS = frozenset(
@@ -156,9 +157,12 @@ class ModelConfig:
         """Width of the embeddings."""
         return self.embedding_size or self.hidden_size
 
-    def is_local(self, layer: int) -> bool:
-        """Return whether the attention of layer `layer`, from 0, is local."""
-        return self.local_window > 0 and layer % self.global_every != 0
+    def of_layers(self, scope: Callable[[bool, float | None], Scope]) -> list[Scope]:
+        """Return what `scope` makes for each layer: whether its attention is local, its rotary base if any."""
+        local = [self.local_window > 0 and layer % self.global_every != 0 for layer in range(self.num_hidden_layers)]
+        bases = {False: self.rotary_base, True: self.local_rotary_base}
+        made = {one: scope(one, bases[one] if self.positions == "rotary" else None) for one in set(local)}
+        return [made[one] for one in local]
 
     def save(self, path: Path) -> None:
         """Write `bert_config.json`."""

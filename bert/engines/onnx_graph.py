@@ -1,4 +1,4 @@
-"""The model as an ONNX graph: encoder.py's equations for inference, built node by node from the weights.
+"""The model as an ONNX graph: the equations of bert/model/equations.py, built node by node from the weights.
 
 B texts, T tokens, D width, N heads, H head width. Matrix products are computed in the compute type, everything else in
 float32. Inputs are `input_ids`, `attention_mask` and, if there are segments, `token_type_ids` [B, T] int64, B and T of
@@ -9,9 +9,10 @@ more, `read` [R] int64: the rows of [B*T, D] that the last layer computes. Names
 `layer_N/`.
 """
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
@@ -23,6 +24,7 @@ from bert.core.errors import InputError
 from bert.embedding import SHORTEST, Embedding
 from bert.engines.graph_names import IDS, MASK, READ, SEGMENTS, SENTENCE, STATES
 from bert.heads import CHOICE, KINDS
+from bert.model import equations
 
 IR_VERSION = 10  # of the file format; newer ones are not read by servers of 2024
 LARGEST = 2_000_000_000  # bytes of weights in one file: protobuf ends at 2**31, names and nodes included
@@ -39,13 +41,6 @@ def inputs(config: ModelConfig) -> tuple[str, ...]:
 def axes(head: str) -> list[str | int]:
     """Return the axes of each input of a model with a head."""
     return ["batch", "choices", "tokens"] if head == CHOICE.name else ["batch", "tokens"]
-
-
-class AttentionScope(NamedTuple):
-    """Names of what is added to the scores of a layer's attention, and of the rotation of its queries and keys."""
-
-    mask: str  # [B, 1, 1 or T, T]
-    rotation: tuple[str, str] | None
 
 
 class Graph:
@@ -125,31 +120,37 @@ class Graph:
         y = self.product(x, f"{name}/kernel", self.weights[f"{name}/kernel"])
         return self.node("Add", y, self.weight(f"{name}/bias")) if f"{name}/bias" in self.weights else y
 
+    def enter(self, layer: str) -> None:
+        """Begin with a layer, or with what is in none."""
+        self.part = f"{layer}/" if layer else ""
+
     def norm(self, x: str, name: str) -> str:
-        """Return the layer norm of x over its last axis, or its RMSNorm."""
+        """Return the layer norm of x over its last axis, or its RMSNorm; x itself if the model has none there."""
+        if f"{name}/layer_norm/gamma" not in self.weights:
+            return x
         if self.config.norm == "rms":  # ONNX has it since operator set 23 only
             square, epsilon = self.node("Mul", x, x), self.number(self.config.layer_norm_epsilon)
-            root = self.node("Sqrt", self.node("Add", self.mean(square), epsilon))
+            root = self.node("Sqrt", self.node("Add", self.reduced("ReduceMean", square, -1, keep=1), epsilon))
             return self.node("Mul", self.node("Div", x, root), self.weight(f"{name}/layer_norm/gamma"))
         stored = [f"{name}/layer_norm/{part}" for part in ("gamma", "beta")]
         given = [self.weight(weight) for weight in stored if weight in self.weights]
         return self.node("LayerNormalization", x, *given, axis=-1, epsilon=self.config.layer_norm_epsilon)
 
-    def mean(self, x: str) -> str:
-        """Return the mean over the last axis of x, which keeps it with size 1."""
+    def reduced(self, operation: str, x: str, axis: int, keep: int) -> str:
+        """Return what an operation makes of x over an axis. keep: 1 if x keeps it with size 1, else 0."""
         if self.opset < REDUCED_BY_INPUT:
-            return self.node("ReduceMean", x, axes=[-1], keepdims=1)
-        return self.node("ReduceMean", x, self.integers(-1), keepdims=1)
+            return self.node(operation, x, axes=[axis], keepdims=keep)
+        return self.node(operation, x, self.integers(axis), keepdims=keep)
 
-    def activated(self, x: str) -> str:
-        """Return the activation of x. Raise InputError if it has no form in ONNX."""
+    def activated(self, x: str, dense: str) -> str:
+        """Return the activation of a dense layer of x. Raise InputError if it has no form in ONNX."""
         name = self.config.hidden_act
         onnx = ACTIVATIONS[name].onnx
         if onnx is None:
             raise InputError(
                 f"the model's hidden_act {name} has no form in ONNX; give it one in bert/core/activations.py"
             )
-        return onnx(self, x)
+        return onnx(self, self.dense(x, dense))
 
     def tokens(self) -> str:
         """Return T, as a list of one number."""
@@ -168,13 +169,13 @@ class Graph:
         beyond = self.node("Greater", distance, self.number(float(self.config.local_window)))
         return self.node("Mul", self.node("Cast", beyond, to=TensorProto.FLOAT), self.number(MASKED))
 
-    def rotation(self, base: float) -> tuple[str, str]:
-        """Return cosines and sines of the angles by which queries and keys are rotated [T, H / 2]."""
+    def rotation(self, base: float) -> Callable[[str], str]:
+        """Return what rotates queries and keys by angles, whose cosines and sines [T, H / 2] it has in the graph."""
         width = self.config.hidden_size // self.config.num_attention_heads
         exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
         slowness = self.constant(f"slowness_{base}", np.float32(base) ** exponents)  # tokens per radian
         angles = self.node("Div", self.node("Unsqueeze", self.places(), self.integers(1)), slowness)
-        return self.node("Cos", angles), self.node("Sin", angles)
+        return functools.partial(self.rotated, rotation=(self.node("Cos", angles), self.node("Sin", angles)))
 
     def rotated(self, x: str, rotation: tuple[str, str]) -> str:
         """Return queries or keys x [B, N, T, H] rotated, as bert/model/rotary.py does, in the compute type."""
@@ -183,15 +184,6 @@ class Graph:
         first, second = self.nodes_of("Split", 2, self.widened(x), half, axis=-1)
         (a, b), (c, d) = ([self.node("Mul", y, z) for z in rotation] for y in (first, second))
         return self.narrowed(self.node("Concat", self.node("Sub", a, d), self.node("Add", c, b), axis=-1))
-
-    def scopes(self, padding: str) -> list[AttentionScope]:
-        """Return the scope of each layer's attention. padding: added to scores [B, 1, 1, T]."""
-        config, made = self.config, dict[bool, AttentionScope]()
-        for local in {config.is_local(number) for number in range(config.num_hidden_layers)}:
-            mask = self.node("Min", padding, self.local_mask()) if local else padding
-            base = config.local_rotary_base if local else config.rotary_base
-            made[local] = AttentionScope(mask, self.rotation(base) if config.positions == "rotary" else None)
-        return [made[config.is_local(number)] for number in range(config.num_hidden_layers)]
 
     def embeddings(self) -> str:
         """Return the sum of word, position and segment embeddings [B, T, D]."""
@@ -203,75 +195,67 @@ class Graph:
             table = self.weight("embeddings/segment")  # with one row: the sum with it
             segments = self.texts.get(SEGMENTS)
             x = self.node("Add", x, self.node("Gather", table, segments) if segments else table)
-        normalised = self.config.norm_placement == "post" or self.config.embedding_norm
-        x = self.norm(x, "embeddings") if normalised else x
+        x = self.norm(x, "embeddings")
         projected = self.config.embedding_width != self.config.hidden_size
         return self.dense(x, "embeddings/projection") if projected else x
 
-    def context(self, x: str, scope: AttentionScope, layer: str) -> str:
-        """Return what multi-head attention gives its last product [B, T, D]."""
+    def heads(self, x: str, name: str, mask: str) -> list[str]:
+        """Return queries, keys and values of x [B, N, T, H], in the compute type."""
         heads, width = self.config.num_attention_heads, self.config.hidden_size
-        parts = [f"{layer}/attention/{part}" for part in ("query", "key", "value")]
+        parts = [f"{name.removesuffix('joint')}{part}" for part in ("query", "key", "value")]
         kernel = np.concatenate([self.weights[f"{part}/kernel"] for part in parts], axis=1)
-        joint = self.product(x, f"{layer}/attention/joint/kernel", kernel)
+        joint = self.product(x, f"{name}/kernel", kernel)
         if self.config.biases:
             bias = np.concatenate([self.weights[f"{part}/bias"] for part in parts])
-            joint = self.node("Add", joint, self.constant(f"{layer}/attention/joint/bias", bias))
+            joint = self.node("Add", joint, self.constant(f"{name}/bias", bias))
         divided = self.node("Reshape", self.narrowed(joint), self.integers(0, 0, 3, heads, width // heads))
         divided = self.node("Transpose", divided, perm=[2, 0, 3, 1, 4])  # [3, B, N, T, H]
-        q, k, v = (self.node("Squeeze", x, self.integers(0)) for x in self.split(divided, 3, axis=0))
-        if scope.rotation:
-            q, k = self.rotated(q, scope.rotation), self.rotated(k, scope.rotation)
+        return [self.node("Squeeze", x, self.integers(0)) for x in self.split(divided, 3, axis=0)]
+
+    def attended(self, q: str, k: str, v: str, mask: str) -> str:
+        """Return what multi-head attention gives its last product [B, T, D]."""
+        factor = self.number((self.config.hidden_size // self.config.num_attention_heads) ** -0.5)
         scores = self.widened(self.node("MatMul", q, self.node("Transpose", k, perm=[0, 1, 3, 2])))
-        scores = self.node("Add", self.node("Mul", scores, self.number((width // heads) ** -0.5)), scope.mask)
+        scores = self.node("Add", self.node("Mul", scores, factor), mask)
         weights = self.narrowed(self.node("Softmax", scores, axis=-1))
         context = self.node("Transpose", self.widened(self.node("MatMul", weights, v)), perm=[0, 2, 1, 3])
-        return self.node("Reshape", context, self.integers(0, 0, width))
+        return self.node("Reshape", context, self.integers(0, 0, self.config.hidden_size))
 
-    def mlp(self, x: str, layer: str) -> str:
-        """Return the output of the feed-forward part [B, T, D]."""
-        inner = self.activated(self.dense(x, f"{layer}/mlp/inner"))
-        inner = self.node("Mul", inner, self.dense(x, f"{layer}/mlp/gate")) if self.config.gated else inner
-        return self.dense(inner, f"{layer}/mlp/outer")
+    def times(self, x: str, y: str) -> str:
+        """Return x * y."""
+        return self.node("Mul", x, y)
 
-    def layer(self, x: str, scope: AttentionScope, name: str, read: str | None = None) -> str:
-        """Return the output of a layer [B, T, D], or [R, D] of the rows `read` [R]."""
-        pre = self.config.norm_placement == "pre"
-        own = pre and f"{name}/attention/layer_norm/gamma" in self.weights
-        context = self.context(self.norm(x, f"{name}/attention") if own else x, scope, name)
-        if read is not None:
-            flat = self.integers(-1, self.config.hidden_size)
-            x, context = (self.node("Gather", self.node("Reshape", y, flat), read) for y in (x, context))
-        attention = self.dense(context, f"{name}/attention/output")
-        if pre:
-            x = self.node("Add", x, attention)
-            return self.node("Add", x, self.mlp(self.norm(x, f"{name}/mlp"), name))
-        x = self.norm(self.node("Add", x, attention), f"{name}/attention")
-        return self.norm(self.node("Add", x, self.mlp(x, name)), f"{name}/mlp")
+    def add(self, x: str, y: str, norm: str | None) -> str:
+        """Return x + y, or its norm of that name."""
+        y = self.node("Add", x, y)
+        return y if norm is None else self.norm(y, norm)
+
+    def rows(self, x: str, read: str) -> str:
+        """Return rows [R, D] of x [B, T, D], those of [B*T, D] that `read` [R] says."""
+        return self.node("Gather", self.node("Reshape", x, self.integers(-1, self.config.hidden_size)), read)
 
     def states(self, read: str | None = None) -> list[str]:
         """Return the outputs of the embeddings and of each layer [B, T, D]; read: rows of the last one's, [R, D]."""
         inverse = self.node("Sub", self.number(1.0), self.node("Cast", self.texts[MASK], to=TensorProto.FLOAT))
         mask = self.node("Unsqueeze", self.node("Mul", inverse, self.number(MASKED)), self.integers(1, 2))
-        states, depth, scopes = [self.embeddings()], self.config.num_hidden_layers, self.scopes(mask)
-        for number in range(depth):
-            self.part, last = f"layer_{number}/", read if number == depth - 1 else None
-            states.append(self.layer(states[-1], scopes[number], f"layer_{number}", last))
-        self.part = ""
-        if self.config.norm_placement == "pre":
-            states[-1] = self.norm(states[-1], "final")
-        return states
+        embedded = self.embeddings()
+
+        def scope(local: bool, base: float | None) -> equations.Scope[str]:
+            where = self.node("Min", mask, self.local_mask()) if local else mask
+            return where, None if base is None else self.rotation(base)
+
+        return equations.states(self, embedded, self.config.of_layers(scope), read)
 
     def read(self, hidden: str, pooled: bool) -> str:
         """Return what the head of a task reads of the states [B, T, D]: one row [B, D] for a pooled head, or all."""
         if not pooled and not self.config.head_transform:
             return hidden
-        x = self.dense(self.over_tokens(hidden, self.config.pooling) if pooled else hidden, "pooler")
+        x = self.over_tokens(hidden, self.config.pooling) if pooled else hidden
         if self.config.head_transform:
-            return self.norm(self.activated(x), "pooler")
+            return self.norm(self.activated(x, "pooler"), "pooler")
         onnx = POOLINGS[self.config.pooler_act].onnx
         assert onnx is not None, "each has a form in ONNX"
-        return onnx(self, x)
+        return onnx(self, self.dense(x, "pooler"))
 
     def over_tokens(self, hidden: str, pool: str) -> str:
         """Return the states [B, T, D] pooled over the tokens of each text [B, D], as `bert.model.heads.pooled`."""
@@ -281,9 +265,7 @@ class Graph:
         if pool == "max":
             least = self.number(float(np.finfo(np.float32).min))
             inside = self.node("Where", self.node("Cast", mask, to=TensorProto.BOOL), hidden, least)
-            if self.opset < REDUCED_BY_INPUT:
-                return self.node("ReduceMax", inside, axes=[1], keepdims=0)
-            return self.node("ReduceMax", inside, self.integers(1), keepdims=0)
+            return self.reduced("ReduceMax", inside, 1, keep=0)
         weights = self.node("Cast", mask, to=TensorProto.FLOAT)
         weights = self.node("Div", weights, self.node("ReduceSum", weights, self.integers(1)))
         return self.node("ReduceSum", self.node("Mul", hidden, weights), self.integers(1), keepdims=0)
@@ -317,8 +299,7 @@ class Graph:
         if head == "masked_lm":
             x, words = hidden, "masked_lm/words"
             if self.config.masked_lm_head == "tied":
-                x, words = self.activated(self.dense(hidden, "masked_lm/transform")), "embeddings/word"
-                x = self.norm(x, "masked_lm")
+                x, words = self.norm(self.activated(x, "masked_lm/transform"), "masked_lm"), "embeddings/word"
             scores = self.product(x, "masked_lm/kernel", self.weights[words].T)
             return {"logits": self.node("Add", scores, self.weight("masked_lm/bias"))}
         return {STATES: hidden} | ({SENTENCE: self.embedding(hidden, made)} if made else {})

@@ -33,7 +33,7 @@ from bert.model.fused_ops import add_bias, converted_product, product
 from bert.model.initializers import Initializer
 from bert.model.lookup import divided_lookup, lookup
 from bert.model.model_shard import UNSHARDED, Parts
-from bert.model.rotary import Rotation, rotation
+from bert.model.rotary import rotation
 from bert.model.traversal import Groups
 from bert.model.weights import WORDS
 
@@ -63,7 +63,7 @@ class AttentionScope(NamedTuple):
     """Where the attention of a layer may look, and how it tells positions apart."""
 
     mask: tf.Tensor  # added to scores: [B, 1, 1 or T, T], or with a cache [B, 1, T, C]
-    rotation: Rotation | None = None  # of queries and keys; None: none
+    rotation: Callable[[tf.Tensor], tf.Tensor] | None = None  # of queries and keys; None: none
 
 
 class Observed:
@@ -377,16 +377,12 @@ def attention_scopes(config: ModelConfig, tokens: TokenBatch) -> list[AttentionS
     everywhere, count = tokens.attention_mask(config.causal), tf.shape(tokens.ids)[1]
     positions = tf.range(count)[None] if tokens.positions is None else tokens.positions
 
-    def scope(local: bool) -> AttentionScope:
+    def make(local: bool, base: float | None) -> AttentionScope:
         mask = tf.minimum(everywhere, _beyond(count, config.local_window)) if local else everywhere
-        if config.positions == "learned":
-            return AttentionScope(mask)
-        base = config.local_rotary_base if local else config.rotary_base
-        return AttentionScope(mask, rotation(positions, base, config.hidden_size // config.num_attention_heads))
+        width = config.hidden_size // config.num_attention_heads
+        return AttentionScope(mask, None if base is None else rotation(positions, base, width))
 
-    layers = [config.is_local(number) for number in range(config.num_hidden_layers)]
-    scopes = {local: scope(local) for local in set(layers)}
-    return [scopes[local] for local in layers]
+    return config.of_layers(make)
 
 
 def padding(mask: tf.Tensor) -> tf.Tensor:

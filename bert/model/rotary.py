@@ -7,34 +7,25 @@ Shapes: B batch, N heads, T tokens, H head width.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import tensorflow as tf
 
 from bert.hardware import graphs
 
 
-class Rotation(NamedTuple):
-    """Cosines and sines of the angles of each token, [B or 1, 1, T, H / 2] float32."""
+def rotation(positions: tf.Tensor, base: float, head_width: int) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Return what rotates x [B, N, T, H] of tokens at positions [B or 1, T], in float32, to x's type.
 
-    cos: tf.Tensor
-    sin: tf.Tensor
-
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        """Return x [B, N, T, H] rotated, computed in float32, in x's type. The gradient is rotated back."""
-
-        @tf.custom_gradient
-        def differentiable(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-            return _rotated(x, self.cos, self.sin), lambda upstream: _rotated(upstream, self.cos, -self.sin)
-
-        return differentiable(x)
-
-
-def rotation(positions: tf.Tensor, base: float, head_width: int) -> Rotation:
-    """Return the rotation of tokens at positions [B or 1, T]: plane h turns by base^(-2h / H) radians per token."""
+    Plane h turns by base^(-2h / H) radians per token. The gradient is rotated back.
+    """
     exponents = tf.range(0, head_width, 2, dtype=tf.float32) / head_width
     angles = tf.cast(positions, tf.float32)[:, None, :, None] / base**exponents
-    return Rotation(tf.cos(angles), tf.sin(angles))
+    cos, sin = tf.cos(angles), tf.sin(angles)  # [B or 1, 1, T, H / 2]
+
+    def rotate(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        return _rotated(x, cos, sin), lambda upstream: _rotated(upstream, cos, -sin)
+
+    return tf.custom_gradient(rotate)
 
 
 @graphs.function(jit_compile=True)

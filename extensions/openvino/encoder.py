@@ -24,12 +24,13 @@ from bert.core.errors import UsageError
 from bert.engines import engine
 from bert.engines.graph_names import STATES
 from bert.hardware.choices import Compute
-from bert.model import inference
+from bert.model import equations, inference
 from bert.model.encoder import Encoder, variables
 
 KEPT = 4 << 30  # bytes of compiled models on disk; those that were not used for longest go first
 VERSION = 1  # of what the graph and the settings are; a change makes earlier compiled models unused
-GRAPH = (Path(engine.__file__).with_name("onnx_graph.py"), Path(activations.__file__))  # the code that makes the graph
+# The code that makes the graph.
+GRAPH = (Path(engine.__file__).with_name("onnx_graph.py"), Path(equations.__file__), Path(activations.__file__))
 DIGEST = 32  # bytes of the hash before a compiled model
 
 

@@ -81,7 +81,8 @@ def _within(small: np.ndarray, large: np.ndarray | tuple[int, ...]) -> bool:
 
 def test_records_of_version_1_are_made_again(tmp_path, stage, source, vocab, contents):
     """A folder of version 1.0 has a vocabulary without a file of its rules. Training refuses it."""
-    assert run(stage, source, vocab, output := tmp_path / "out")[0] == 0
+    output = tmp_path / "out"
+    assert run(stage, source, vocab, output)[0] == 0
     made = contents(output)
     (output / "tokenizer_config.json").unlink()
     listed = json.loads((output / "manifest.json").read_text())["files"]

@@ -305,11 +305,13 @@ def test_instances_that_share_a_row_are_computed_as_if_each_had_its_own(
 
 def test_the_gradient_of_a_rotation_is_that_of_its_formula() -> None:
     x, weights = (tf.random.stateless_normal([2, 3, 5, 8], [1, number]) for number in (1, 2))
-    rotate = rotation(tf.constant([[0, 1, 2, 7, 900]]), 100.0, 8)
+    places = [0, 1, 2, 7, 900]
+    angles = tf.constant(places, tf.float32)[:, None] / 100.0 ** (tf.range(4.0) / 4)
+    cos, sin, rotate = tf.cos(angles), tf.sin(angles), rotation(tf.constant([places]), 100.0, 8)
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(x)
         first, second = tf.split(x, 2, axis=-1)
-        plain = tf.concat([first * rotate.cos - second * rotate.sin, second * rotate.cos + first * rotate.sin], -1)
+        plain = tf.concat([first * cos - second * sin, second * cos + first * sin], axis=-1)
         found = rotate(x)
         losses = [tf.reduce_sum(y * weights) for y in (plain, found)]
     np.testing.assert_allclose(found, plain, atol=1e-6)

@@ -113,7 +113,7 @@ def test_scores_of_words_are_those_of_the_equations(changes: dict[str, Any], tmp
     theirs = a_folder(tmp_path / "theirs", **changes)
     run = imported(tmp_path / "theirs", tmp_path / "run")
     config = ModelConfig.load(run / "bert_config.json")
-    assert [config.is_local(number) for number in range(LAYERS)] == [False, True, False]
+    assert config.of_layers(lambda local, base: local) == [False, True, False]
     weight: Values = {
         "embeddings/word": theirs["model.embeddings.tok_embeddings.weight"],
         "embeddings/layer_norm/gamma": theirs["model.embeddings.norm.weight"],
