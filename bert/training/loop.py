@@ -131,7 +131,7 @@ def train(training: Training) -> Measures:
         learning = optimizer.learning(weights, config.init)
         frozen = {name: weight for name, weight in weights.items() if name not in learning}
         if frozen:
-            print_on_first_rank(optimizer.describe(learning, weights), comm)
+            print_on_first_rank(optimizer.describe(learning, weights, config.optimizer), comm)
         owner = optimizer_for(learning, config.optimizer, config.parallel, comm)
         step = Step(training.task, owner, comm, config.precision, run, config.parallel, frozen)
         trainer = Trainer(training, step, alive, requested)
