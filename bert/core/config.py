@@ -20,7 +20,7 @@ from bert.core.errors import UsageError, require
 from bert.core.model_config import RUN_SETTINGS as RUN_SETTINGS
 from bert.core.model_config import ModelConfig as ModelConfig
 from bert.core.model_config import Size as Size
-from bert.core.ranges import BatchSize, Range, Seed, Share
+from bert.core.ranges import BatchSize, NameIn, Range, Seed, Share
 
 Count = Annotated[int, Range(1, 10**9)]
 CountOrNone = Annotated[int, Range(0, 10**9)]
@@ -128,10 +128,33 @@ class BatchConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OptimizerKind:
+    """What settings, plans and checkpoints need to know of an optimizer; none of them computes an update."""
+
+    rule: str
+    """the `bert.training.optimizer.UpdateRule` that computes its updates; as in `bert.core.rows`"""
+    slots: tuple[str, ...] = ("adam_m", "adam_v")
+    """the variables that it keeps of a weight, each of the weight's shape: first parts of their names"""
+    largest_norm: float = math.inf
+    """norm to which it clips gradients at most"""
+    instead: str = ""
+    """what it does instead of clipping gradients; empty: it clips them"""
+
+
+OPTIMIZERS = {
+    "adam": OptimizerKind(rule="bert.training.update_rules:Adam"),
+    "adamw": OptimizerKind(rule="bert.training.update_rules:AdamW"),
+    "stableadamw": OptimizerKind(rule="bert.training.update_rules:StableAdamW", instead="limits each step"),
+    "lamb": OptimizerKind(rule="bert.training.update_rules:Lamb"),
+    "nvlamb": OptimizerKind(rule="bert.training.update_rules:NvLamb", largest_norm=1.0),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
     """The optimizer and the learning-rate schedule."""
 
-    name: Literal["adam", "adamw", "stableadamw", "lamb", "nvlamb"] = "adam"
+    name: Annotated[str, NameIn(OPTIMIZERS)] = "adam"
     """adam as in the original BERT; adamw with bias correction; stableadamw, as in ModernBERT, with a limit for the
     step of every variable instead of clipped gradients; lamb with a trust ratio for every variable; nvlamb with one for
     those that decay only, as in the code of LAMB's authors, NVIDIA's PyTorch recipe and MLPerf's reference"""
@@ -205,9 +228,9 @@ class OptimizerConfig:
             "of optimizer.schedule stable does not fall",
         )
         require(
-            self.name != "stableadamw" or self.clip_norm == 1,
-            f"optimizer.clip_norm {self.clip_norm:g} has no effect with optimizer.name stableadamw, which limits each "
-            "step instead; leave it out",
+            not self.kind.instead or self.clip_norm == 1,
+            f"optimizer.clip_norm {self.clip_norm:g} has no effect with optimizer.name {self.name}, which "
+            f"{self.kind.instead} instead; leave it out",
         )
         require(
             self.schedule != "cosine" or self.decay_power == 1,
@@ -215,9 +238,14 @@ class OptimizerConfig:
         )
 
     @property
+    def kind(self) -> OptimizerKind:
+        """Return the row of the optimizer."""
+        return OPTIMIZERS[self.name]
+
+    @property
     def bytes_kept(self) -> int:
-        """Return the bytes that the optimizer keeps of each parameter: two moments and, if there is one, an average."""
-        return 12 if self.ema else 8
+        """Return the bytes that the optimizer keeps of each parameter: its slots and, if there is one, an average."""
+        return 4 * (len(self.kind.slots) + bool(self.ema))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,11 +54,11 @@ def _ignored(config: TrainConfig) -> Iterator[tuple[str, str]]:
 
 def _of_learning(config: TrainConfig) -> Iterator[tuple[str, str]]:
     optimizer = config.optimizer
-    if optimizer.name == "nvlamb" and optimizer.clip_norm > 1:
+    if optimizer.clip_norm > (largest := optimizer.kind.largest_norm):
         yield (
             "optimizer.clip_norm",
-            f"{optimizer.clip_norm:g} has no effect with optimizer.name nvlamb, which clips to a norm of 1 at most; "
-            "leave it out",
+            f"{optimizer.clip_norm:g} has no effect with optimizer.name {optimizer.name}, which clips to a norm of "
+            f"{largest:g} at most; leave it out",
         )
     if optimizer.schedule == "stable" and not optimizer.decay_start:
         yield "optimizer.decay_power", "has no effect without optimizer.decay_start: the rate does not fall; give both"

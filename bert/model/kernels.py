@@ -21,6 +21,8 @@ class Kernel:
     """whether it takes these sizes; None is one that is not known while a graph is traced"""
     compute: Callable[..., tf.Tensor]
     """has the arguments and the result of what it replaces, but the bits below"""
+    called: Callable[[ModelConfig], str]
+    """returns how a model's run names it in its first line"""
     check: Callable[[ModelConfig, PrecisionConfig, int], None]
     """raises UsageError if it does not run here, or gives other results; for a run's sequences of so many tokens"""
     bits: Callable[..., tuple[tf.Tensor, ...]] = DropoutRng.bits
@@ -45,3 +47,8 @@ fused_gelu: a whole feed-forward layer (x [R, D], W1, b1, W2, dtype); sizes: R, 
 def asked(model: ModelConfig, name: str) -> Kernel | None:
     """Return the row of that name if the model asks for it."""
     return KERNELS[name] if getattr(model, name) else None
+
+
+def asked_by(model: ModelConfig) -> list[Kernel]:
+    """Return the rows that the model asks for, in the order of the table."""
+    return [KERNELS[name] for name in KERNELS if getattr(model, name)]

@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from bert import heads
 from bert.core import files, manifest, outputs
+from bert.core.config import OPTIMIZERS
 from bert.core.errors import InputError, IntegrityError, ResourceError, UsageError
 from bert.core.manifest import Manifest
 from bert.model import added
@@ -37,7 +38,8 @@ EMA, EMA_TOTAL = "ema", "ema_total"  # the moving average of the weights, and wh
 DESCRIPTION = "description"  # in a manifest: the hashes of the files that describe the run
 DISTILLATION = "distillation"  # variables by which a model is compared with its teacher
 # Of training: first parts of names.
-STATE = ("adam_m", "adam_v", "applied", DISTILLATION, EMA, EMA_TOTAL, "guard", "loss_scale", "spikes", "run")
+SLOTS = dict.fromkeys(slot for kind in OPTIMIZERS.values() for slot in kind.slots)
+STATE = (*SLOTS, "applied", DISTILLATION, EMA, EMA_TOTAL, "guard", "loss_scale", "spikes", "run")
 OWN_WORDS = "embeddings/difference"  # what an earlier model added to the embeddings of its generator
 MAX_LISTED = 4  # names in a message
 GLOB_CHARACTERS = set("*?[\\")  # TensorFlow writes to the path itself, but reads it as a pattern

@@ -20,7 +20,7 @@ from bert.training.buckets import Buckets, bucket_by_bucket
 from bert.training.communicator import Communicator
 from bert.training.division import DividedVariable, State
 from bert.training.guard import UpdateGuard
-from bert.training.optimizer import Optimizer, Updater
+from bert.training.optimizer import Optimizer, Piece, Updater
 
 
 class DistributedOptimizer(Optimizer):
@@ -32,16 +32,21 @@ class DistributedOptimizer(Optimizer):
         """sharded: whether the replicas divide the rows of the moments."""
         self._comm, self.sharded = comm, sharded
         self._divided: dict[str, DividedVariable] = {}
+        self._pieces = {name: self._divide(name, name, weight, local=weight) for name, weight in weights.items()}
         super().__init__(weights, config)
         self._norm = graphs.function(self._sum_squares, jit_compile=True)
-        self._moments = graphs.function(self._update_rows_of_moments, jit_compile=True)
+        self._slots = graphs.function(self._update_rows_of_slots, jit_compile=True)
         self._rows = graphs.function(self._new_rows, jit_compile=True)
         self._averages = graphs.function(self._average, jit_compile=True)
 
-    def _make_slot(self, kind: str, name: str, weight: tf.Variable) -> tf.Variable:
+    def _divide(self, called: str, name: str, weight: tf.Variable, local: tf.Variable | None = None) -> DividedVariable:
+        """Return a variable of the shape of a weight of which this rank has a piece. local: that piece, if there is."""
         whole_shapes = self._comm.parts.whole_shapes
         shape, axis = whole_shapes.get(name, weight.shape), axis_of(name) if name in whole_shapes else None
-        slot = DividedVariable(f"{kind}/{name}", shape, self._comm, axis=axis, rows=self.sharded)
+        return DividedVariable(called, shape, self._comm, axis=axis, rows=self.sharded, local=local)
+
+    def _make_slot(self, kind: str, name: str, weight: tf.Variable) -> tf.Variable:
+        slot = self._divide(f"{kind}/{name}", name, weight)
         self._divided[slot.name] = slot
         return slot.local
 
@@ -62,11 +67,12 @@ class DistributedOptimizer(Optimizer):
         times the loss scale. All ranks must call it.
         """
         [squares] = self._comm.all_reduce([self._norm(guard, gradients)])
-        norm, go, of_guard, sums = self._moments(guard, gradients, loss, squares)
+        norm, go, of_guard, sums = self._slots(guard, gradients, loss, squares)
         if self.adapted:
             [sums] = self._comm.all_reduce([sums])
         rows, ratios = self._rows(rate, sums)
-        measures = {"gradient_norm": norm} | self._summary(ratios if bool(go) else tf.zeros_like(ratios)) | of_guard
+        of_rule = self.rule.measures(ratios if bool(go) else tf.zeros_like(ratios))
+        measures = {"gradient_norm": norm} | of_rule | of_guard
         if bool(go):
             if self.ema:
                 self._averages(rows)
@@ -88,7 +94,7 @@ class DistributedOptimizer(Optimizer):
         unscaled = guard.loss_scale.unscale(gradients)
         return tf.add_n([self._squares(name, gradient) for name, gradient in zip(self.weights, unscaled, strict=True)])
 
-    def _update_rows_of_moments(
+    def _update_rows_of_slots(
         self, guard: UpdateGuard, gradients: Sequence[tf.Tensor], loss: tf.Tensor, squares: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], tf.Tensor]:
         """Return the gradient norm, whether to update, the guard's measures, and this rank's terms of all `_sums`.
@@ -99,28 +105,28 @@ class DistributedOptimizer(Optimizer):
         gradients, norm = guard.loss_scale.unscale(gradients), tf.sqrt(squares)
         go, measures = guard.check(loss, norm)
         scale = self._clip(norm)
-        tf.cond(go, lambda: self._update_moments(gradients, scale), lambda: None)
+        tf.cond(go, lambda: self._update_slots(gradients, scale), lambda: None)
         if not self.adapted:
             return norm, go, measures, tf.zeros([0, 0])
-        pieces = zip(self._weight_rows().items(), gradients, strict=True)
-        terms = [self._sums(name, rows, self._direction(name, rows), gradient) for (name, rows), gradient in pieces]
+        pieces = zip(self._rows_of_weights(), gradients, strict=True)
+        terms = [self._sums(piece, gradient, self.rule.direction(piece)) for piece, gradient in pieces]
         return norm, go, measures, tf.stack(terms)
 
     def _new_rows(self, rate: tf.Tensor, sums: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Return this rank's rows of the new weights, and the ratios; sums: as above, of whole weights."""
         rows, ratios = [], []
-        for place, (name, weight) in enumerate(self._weight_rows().items()):
+        for place, piece in enumerate(self._rows_of_weights()):
+            name = piece.name
             ratios.append(self._ratio(name, tf.unstack(sums[place]) if name in self.adapted else ()))
-            rows.append(weight - rate * self.share[name] * ratios[-1] * self._direction(name, weight))
+            rows.append(piece.weight - rate * self.share[name] * ratios[-1] * self.rule.direction(piece))
         return rows, tf.stack(ratios)
 
     def _size(self, name: str) -> int:
-        size: int = self._divided[f"adam_m/{name}"].shape.num_elements()
+        size: int = self._pieces[name].shape.num_elements()
         return size
 
-    def _weight_rows(self) -> dict[str, tf.Tensor]:
-        slots = [self._divided[f"adam_m/{name}"] for name in self.weights]
-        return {name: w[s.first : s.last] for (name, w), s in zip(self.weights.items(), slots, strict=True)}
+    def _rows_of_weights(self) -> list[Piece]:
+        return [self._piece(name, self.weights[name][own.first : own.last]) for name, own in self._pieces.items()]
 
 
 def optimizer_for(

@@ -25,7 +25,7 @@ from bert.core.errors import IntegrityError, Stopped, UsageError
 from bert.core.manifest import Manifest
 from bert.core.progress import Progress
 from bert.core.stopping import stops
-from bert.model import cost
+from bert.model import cost, kernels
 from bert.model.encoder import variables
 from bert.text import sampler
 from bert.text.records import Description, FeatureSpec
@@ -131,7 +131,7 @@ def train(training: Training) -> Measures:
         learning = optimizer.learning(weights, config.init)
         frozen = {name: weight for name, weight in weights.items() if name not in learning}
         if frozen:
-            print_on_first_rank(optimizer.describe(learning, weights), comm)
+            print_on_first_rank(optimizer.describe(learning, weights, config.optimizer), comm)
         owner = optimizer_for(learning, config.optimizer, config.parallel, comm)
         step = Step(training.task, owner, comm, config.precision, run, config.parallel, frozen)
         trainer = Trainer(training, step, alive, requested)
@@ -468,10 +468,7 @@ def _start_line(config: TrainConfig, comm: Communicator) -> str:
     precision, batch = config.precision, config.batch
     parts = [comm.device.describe(), precision.compute, "XLA" if precision.xla else "no XLA"]
     parts += [f"residual stream in {precision.residual}"] if precision.residual != "float32" else []
-    if config.model.fused_attention:
-        parts.append("fused attention" if config.model.attention_probs_dropout_prob else "attention by cuDNN")
-    parts += ["fused layer norm"] if config.model.fused_norm else []
-    parts += ["fused GELU"] if config.model.fused_gelu else []
+    parts += [kernel.called(config.model) for kernel in kernels.asked_by(config.model)]
     if config.init.frozen_encoder:
         parts.append("encoder frozen")
     elif config.init.frozen_layers:

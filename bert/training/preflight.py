@@ -25,7 +25,7 @@ from bert.core.config import (
 from bert.core.errors import ResourceError, UsageError, UserError
 from bert.core.manifest import Manifest
 from bert.model import cost
-from bert.model.kernels import KERNELS, asked
+from bert.model.kernels import asked_by
 from bert.training.communicator import Communicator
 from bert.training.division import State
 
@@ -173,9 +173,8 @@ def kernels(model: ModelConfig, precision: PrecisionConfig, tokens: int) -> None
 
     tokens: length of the run's sequences.
     """
-    for name in KERNELS:
-        if kernel := asked(model, name):
-            kernel.check(model, precision, tokens)
+    for kernel in asked_by(model):
+        kernel.check(model, precision, tokens)
 
 
 def same_on_all_ranks(settings: dict[str, Any], data: Manifest, state: State, run: Path, comm: Communicator) -> None:

@@ -60,4 +60,9 @@ def check(model: ModelConfig, precision: PrecisionConfig, tokens: int) -> None:
     compared(attend_and_differentiate, kind, "--model.fused_attention")
 
 
-KERNEL = Kernel(supports, attend, check, packed)
+def called(model: ModelConfig) -> str:
+    """Return how a run names the kernel, which without dropout is cuDNN's."""
+    return "fused attention" if model.attention_probs_dropout_prob else "attention by cuDNN"
+
+
+KERNEL = Kernel(supports, attend, called, check, packed)

@@ -198,4 +198,4 @@ def check(model: ModelConfig, precision: PrecisionConfig, tokens: int) -> None:
     compared(compute_and_differentiate, "fused GELU", "--model.fused_gelu")
 
 
-KERNEL = kernels.Kernel(supports, feed_forward, check)
+KERNEL = kernels.Kernel(supports, feed_forward, lambda model: "fused GELU", check)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.core.config import OptimizerConfig, ParallelConfig
+from bert.core.config import OPTIMIZERS, OptimizerConfig, ParallelConfig
 from bert.model.model_shard import share
 from bert.model.weights import axis_of
 from bert.training import distributed_optimizer
@@ -14,6 +14,7 @@ from bert.training.buckets import of_weights
 from bert.training.distributed_optimizer import optimizer_for
 from bert.training.division import DividedVariable
 from bert.training.guard import UpdateGuard
+from tests.bert.training import sign_descent
 from tests.bert.training.ranks import Ranks, as_ranks
 
 SHAPES = {
@@ -59,22 +60,26 @@ def trained(comm: Ranks, config: OptimizerConfig) -> tuple[dict[str, Any], list[
     update = optimizer.updater(UpdateGuard(scaled=False), of_weights(weights, parallel))
     slots, measured = optimizer.slots, []
     for number in range(UPDATES):
-        own = [rows(slots[f"adam_m/{name}"], piece(whole, name, comm)) for name, whole in gradients(number).items()]
+        kind = config.kind.slots[0]
+        own = [rows(slots[f"{kind}/{name}"], piece(whole, name, comm)) for name, whole in gradients(number).items()]
         found = update(list(map(tf.constant, own)), tf.constant(np.inf if number == 2 else 1.0), tf.constant(0.1))
         measured.append({name: float(value) for name, value in found.items()})
     return weights | slots, measured
 
 
 @pytest.mark.slow
-def test_two_replicas_in_two_parts_update_like_one_rank() -> None:
-    config = OptimizerConfig(name="stableadamw", learning_rate=1.0, weight_decay=0.1, ema=0.7)
+@pytest.mark.parametrize("name", ["stableadamw", "sign_descent"])
+def test_two_replicas_in_two_parts_update_like_one_rank(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OPTIMIZERS, "sign_descent", sign_descent.ROW)
+    config = OptimizerConfig(name=name, learning_rate=1.0, weight_decay=0.1, ema=0.7)
     one, expected = trained(Ranks(0, 1), config)
     assert [line["skipped"] for line in expected] == [0, 0, 1, 1]
     for rank, (state, measured) in enumerate(as_ranks(4, 2, lambda comm: trained(comm, config))):
         assert measured == [pytest.approx(line, rel=1e-5) for line in expected]
         assert state.keys() == one.keys() and {"ema_total", "ema/pooler/kernel"} <= one.keys()
         for key, whole in one.items():
-            weight = key.removeprefix("adam_m/").removeprefix("adam_v/").removeprefix("ema/")
+            first, _, rest = key.partition("/")
+            weight = rest if first in (*config.kind.slots, "ema") else key
             part = piece(whole.numpy(), weight, Ranks(rank, 4, tensor=2))
             found = state[key].local if isinstance(state[key], DividedVariable) else state[key]
             np.testing.assert_allclose(found, rows(state[key], part), rtol=1e-5, atol=1e-6, err_msg=key)

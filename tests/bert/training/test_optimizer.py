@@ -1,16 +1,20 @@
 """The optimizers against their equations in NumPy, step by step."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.core.config import OptimizerConfig
+from bert.core.config import OPTIMIZERS, OptimizerConfig
+from bert.core.errors import Stopped
 from bert.recipes import RECIPES
 from bert.training import optimizer, schedule
 from bert.training.optimizer import Optimizer
+from tests.bert.training import sign_descent
+from tests.training import same_bits, train_here, weights
 
 SHAPES = {"a/bias": (5,), "a/kernel": (3, 5), "b/layer_norm/gamma": (7,), "c/kernel": (2, 2)}
 DECAY, CLIP, B1, B2, EPS = 0.1, 2.0, 0.9, 0.999, 1e-6
@@ -136,3 +140,20 @@ def test_layer_decay_multiplies_the_rate_once_per_layer() -> None:
     Optimizer(weights, config).apply([tf.constant([[0.1]])] * 3, *map(tf.constant, (0.2, 0.01, True)))
     moved = [1 - float(weight[0, 0]) for weight in weights.values()]
     assert moved == pytest.approx([moved[2] / 4, moved[2] / 2, moved[2]], rel=1e-4) and moved[2] > 1e-3
+
+
+@pytest.mark.slow
+def test_a_row_and_a_class_are_one_more_optimizer(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(OPTIMIZERS, "sign_descent", sign_descent.ROW)
+    assert OptimizerConfig(name="sign_descent", learning_rate=1.0).bytes_kept == 4
+    flags = ["--optimizer.name", "sign_descent", "--run.steps", "4"]
+    train_here(dataset, tmp_path / "one", *flags)
+    with pytest.raises(Stopped):
+        train_here(dataset, tmp_path / "two", *flags, "--run.stop_at", "2")
+    train_here(dataset, tmp_path / "two", *flags)
+    end = weights(tmp_path / "one", 4)
+    same_bits(end, weights(tmp_path / "two", 4))
+    assert {name.split("/")[0] for name in end if name.endswith("pooler/kernel")} == {"pooler", "sign_m"}
+    assert end["sign_m/pooler/kernel"].any() and "applied" not in end

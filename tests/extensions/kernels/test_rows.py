@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bert.core.config import ModelConfig
-from bert.model.kernels import KERNELS, Kernel, asked
+from bert.model.kernels import KERNELS, Kernel, asked, asked_by
 from tests.conftest import ROOT
 
 PLAIN = """
@@ -28,7 +28,16 @@ def test_a_row_is_a_kernel_that_a_setting_of_the_model_asks_for(name: str) -> No
     assert isinstance(KERNELS[name], Kernel)
     assert asked(ModelConfig(), name) is None
     setting: dict[str, Any] = {name: True}
-    assert asked(dataclasses.replace(ModelConfig(), **setting), name) is KERNELS[name]
+    asking = dataclasses.replace(ModelConfig(), **setting)
+    assert asked(asking, name) is KERNELS[name]
+    assert asked_by(asking) == [KERNELS[name]] and not asked_by(ModelConfig())
+
+
+def test_a_run_names_the_kernels_that_it_has() -> None:
+    model = ModelConfig(fused_attention=True, fused_norm=True, fused_gelu=True)
+    assert [kernel.called(model) for kernel in asked_by(model)] == ["fused attention", "fused layer norm", "fused GELU"]
+    plain = ModelConfig(fused_attention=True, attention_probs_dropout_prob=0.0)
+    assert [kernel.called(plain) for kernel in asked_by(plain)] == ["attention by cuDNN"]
 
 
 @pytest.mark.slow
