@@ -186,12 +186,12 @@ class Model:
 
     def __init__(self, run: Run, settings: Settings, encoder: Engine | None = None) -> None:
         """encoder: of the run, with its weights; None for a causal model, whose states are not given."""
-        self.run, self.settings, self._encoder = run, settings, encoder
+        self.run, self.settings, self.encoder = run, settings, encoder
         self._readers: dict[tuple[Any, ...], hidden_states.Reader] = {}
 
     def functions(self) -> Functions:
         """Return what computes the results of many items, by the names of the methods that the model has."""
-        return {"embed": self._embed} if self._encoder else {}
+        return {"embed": self._embed} if self.encoder else {}
 
     @property
     def uses(self) -> tuple[str, ...]:
@@ -356,7 +356,7 @@ class Model:
         if how not in self._readers:
             batch = self.settings.batch
             self._readers[how] = hidden_states.Reader(
-                self.run, self._encoder, layers=(layer,), pool=pool, batch=batch, length=length, compiled=False
+                self.run, self.encoder, layers=(layer,), pool=pool, batch=batch, length=length, compiled=False
             )
         return self._readers[how]
 
@@ -388,11 +388,9 @@ class Pretrained(Model):
 
     def _fill(self, texts: list[str], top: int) -> Iterable[list[list[Word]]]:
         assert self.words is not None, "it is one of the functions"
-        for begin in range(0, len(texts), fill_mask.CHUNK):
-            chunk = texts[begin : begin + fill_mask.CHUNK]
-            where = [f"text {number}" for number in range(begin, begin + len(chunk))]
-            for filled in fill_mask.fill(self.words, chunk, top, where):
-                yield [[Word(**word) for word in words] for words in filled["masks"]]
+        where = [f"text {number}" for number in range(len(texts))]
+        for filled in fill_mask.fill(self.words, texts, top, where):
+            yield [[Word(**word) for word in words] for words in filled["masks"]]
 
 
 def load(
@@ -421,9 +419,14 @@ def load(
     if opened.config.causal:
         causal: Model = rows.load(CAUSAL)(opened, settings, chosen)
         return causal
-    if opened.head is None:
-        return Pretrained(opened, settings)
-    made: Model = rows.load(KINDS[opened.head.kind].python)(opened, settings)
+    return of_run(opened, settings)
+
+
+def of_run(run: Run, settings: Settings) -> Model:
+    """Load the model of an opened run that is not causal. Raise as `load` does."""
+    if run.head is None:
+        return Pretrained(run, settings)
+    made: Model = rows.load(KINDS[run.head.kind].python)(run, settings)
     return made
 
 

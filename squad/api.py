@@ -1,6 +1,6 @@
 """What `bert.load` gives for a run of squad.train: answers from texts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert import api
@@ -39,21 +39,29 @@ class Answering(api.Model):
         """Yield the answer to each question from its text; among: from its list of texts."""
         if among:
             for question, several in zip(questions, texts, strict=True):
-                read = list(self._read([question] * len(several), several))
-                yield _answer_among(answers.among(read, self.limit is not None, Options.n_best), self.limit)
+                yield _answer_among(self.among(list(self._read([question] * len(several), several))), self.limit)
         else:
             yield from (_answer(one, self.limit) for one in self._read(questions, texts))
 
     def _read(self, questions: list[str], texts: list[str]) -> Iterator[Answers]:
         for begin in range(0, len(questions), AT_ONCE):
-            chunk, passages = questions[begin : begin + AT_ONCE], list(dict.fromkeys(texts[begin : begin + AT_ONCE]))
-            numbers = {text: number for number, text in enumerate(passages)}
-            examples = [
-                Example(id=str(place), question=question, passage=numbers[texts[place]], answers=())
-                for place, question in enumerate(chunk, begin)
-            ]
-            yield from (one for _, one in self.reader.answer(Dataset(passages=passages, examples=examples)))
+            chunk = slice(begin, begin + AT_ONCE)
+            yield from (one for _, one in self.reader.answer(asked(questions[chunk], texts[chunk])))
         self.reader.report("the questions")
+
+    def among(self, found: Sequence[Answers]) -> RankedAnswers:
+        """Return the best answers to one question in several passages, of those in each passage."""
+        return answers.among(found, self.limit is not None, Options.n_best)
+
+
+def asked(questions: Sequence[str], texts: Sequence[str]) -> Dataset:
+    """Return questions, each about its own text; equal texts are in it once."""
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    examples = [
+        Example(id="", question=question, passage=numbers[text], answers=())
+        for question, text in zip(questions, texts, strict=True)
+    ]
+    return Dataset(passages=list(numbers), examples=examples)
 
 
 def _answer(found: Answers, limit: float | None) -> Answer:

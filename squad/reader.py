@@ -1,14 +1,26 @@
 """Apply a fine-tuned model to question datasets: windows, logits, answers."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from squad import features
 from squad.answers import Answers, n_best_answers
 from squad.examples import Dataset, Example
+from squad.features import Tokens, Windows
 from squad.model import AnswerSpans
 from tasks import model
 from tasks.model import FineTuned
+
+
+class Read(NamedTuple):
+    """Questions whose windows are made."""
+
+    piece: Dataset
+    tokens: Tokens  # of its passages
+    windows: Windows
 
 
 class Reader(model.Reader[AnswerSpans]):
@@ -33,14 +45,22 @@ class Reader(model.Reader[AnswerSpans]):
         """Yield each question, in order, with its best answers. All answers of the piece are held in memory."""
         if not piece.examples:
             return
+        read = self.prepare(piece)
+        self.cut += read.windows.cut
+        logits = self.outputs(read.windows.inputs, len(piece.examples))
+        yield from zip(piece.examples, self.finish(read, logits), strict=True)
+
+    def prepare(self, piece: Dataset, most: int = sys.maxsize) -> Read:
+        """Return the windows of all questions. Raise InputError if they are more than `most`."""
         tokenizer, windowing = self.fine_tuned.tokenizer, self.fine_tuned.kind.windowing
         tokens = features.tokenize(tokenizer, piece.passages)
-        windows = features.windows(tokenizer, piece.examples, tokens, windowing)
-        self.cut += windows.cut
-        start, end = self.outputs(windows.inputs, len(piece.examples))
-        places, limits = windows.places, self.limits
-        answers = n_best_answers(piece.examples, piece.passages, tokens, places, (start, end), *limits, self.null)
-        yield from zip(piece.examples, answers, strict=True)
+        return Read(piece, tokens, features.windows(tokenizer, piece.examples, tokens, windowing, most))
+
+    def finish(self, read: Read, logits: Sequence[np.ndarray]) -> list[Answers]:
+        """Return the best answers to each question. logits: start and end logits of all windows [B, S]."""
+        (examples, passages), (start, end) = (read.piece.examples, read.piece.passages), logits
+        places = read.windows.places
+        return n_best_answers(examples, passages, read.tokens, places, (start, end), *self.limits, self.null)
 
     def report(self, where: object) -> None:
         """Print one line if questions were cut since the last report. where: the file."""
