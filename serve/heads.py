@@ -114,20 +114,14 @@ class Answering(Head):
             read = self.model.reader.prepare(squad_api.asked([item.question] * len(passages), passages), most)
 
         def finish(results: list[Any]) -> dict[str, Any]:
-            logits = [np.stack(part) for part in zip(*results, strict=True)]
-            return self._answer(self.model.among(self.model.reader.finish(read, logits)), item.n_best)
+            start, end = (np.stack(part) for part in zip(*results, strict=True))
+            return self._answer(self.model.among(self.model.reader.finish(read, (start, end))), item.n_best)
 
         return Prepared(*_rows(read.windows.inputs), finish)
 
     def _answer(self, found: RankedAnswers, count: int) -> dict[str, Any]:
         candidates = [
-            {
-                "text": one.text,
-                "start": one.start,
-                "end": one.start + len(one.text),
-                "passage": number,
-                "probability": one.probability,
-            }
+            {"text": one.text, "start": one.start, "end": one.end, "passage": number, "probability": one.probability}
             for number, one in found.candidates
         ]
         has_answer = found.best(self.model.limit)[1].text != ""

@@ -34,6 +34,11 @@ class Candidate:
     start_logit: float
     end_logit: float
 
+    @property
+    def end(self) -> int:
+        """The character behind its last one."""
+        return self.start + len(self.text)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:
@@ -54,7 +59,7 @@ class RankedAnswers:
     """The best answers to one question in several passages, best first, with a softmax over all of them."""
 
     candidates: list[tuple[int, Candidate]]
-    """each with the number of its passage; none is empty"""
+    """each with the number of its passage; of one passage, one can be empty"""
     null_odds: float | None
     """score of no answer minus that of the best one; None if every question gets an answer"""
     null_probability: float
@@ -62,9 +67,9 @@ class RankedAnswers:
 
     def best(self, threshold: float | None) -> tuple[int, Candidate]:
         """Return the best answer and its passage, or NO_ANSWER in passage 0, as `Answers.best` does."""
-        if not self.candidates or (threshold is not None and self.null_odds is not None and self.null_odds > threshold):
+        if threshold is not None and self.null_odds is not None and self.null_odds > threshold:
             return 0, NO_ANSWER
-        return self.candidates[0]
+        return next((entry for entry in self.candidates if entry[1].text), (0, NO_ANSWER))
 
 
 NO_ANSWER = Candidate(text="", start=0, probability=1.0, start_logit=0.0, end_logit=0.0)

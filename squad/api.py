@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert import api
-from bert.api import Answer, Functions, Settings
+from bert.api import Answer, Candidate, Settings
 from bert.runs import Run
 from squad import answers, model
-from squad.answers import MAX_ANSWER_LENGTH, Answers, Candidate, RankedAnswers
+from squad.answers import MAX_ANSWER_LENGTH, NO_ANSWER, Answers, RankedAnswers
 from squad.examples import Dataset, Example
 from squad.predict import Options, null_threshold
 from squad.reader import Reader
@@ -20,7 +20,7 @@ class Answering(api.Model):
 
     def __init__(self, run: Run, settings: Settings) -> None:
         self.model = model.load(run, settings.compute, settings.engine)
-        super().__init__(run, settings, self.model.encoder)
+        super().__init__(run, settings, self.model.encoder, {"answer": self._answers})
         self.limit = null_threshold(self.model, run.path, None)
         self.reader = Reader(
             self.model,
@@ -31,17 +31,13 @@ class Answering(api.Model):
             compiled=False,
         )
 
-    def functions(self) -> Functions:
-        """As Model has it."""
-        return {"answer": self._answers} | super().functions()
-
     def _answers(self, questions: list[str], texts: list[Any], among: bool = False) -> Iterator[Answer]:
         """Yield the answer to each question from its text; among: from its list of texts."""
         if among:
             for question, several in zip(questions, texts, strict=True):
-                yield _answer_among(self.among(list(self._read([question] * len(several), several))), self.limit)
+                yield _answer(self.among(list(self._read([question] * len(several), several))), self.limit)
         else:
-            yield from (_answer(one, self.limit) for one in self._read(questions, texts))
+            yield from (_answer(_alone(one), self.limit) for one in self._read(questions, texts))
 
     def _read(self, questions: list[str], texts: list[str]) -> Iterator[Answers]:
         for begin in range(0, len(questions), AT_ONCE):
@@ -64,33 +60,25 @@ def asked(questions: Sequence[str], texts: Sequence[str]) -> Dataset:
     return Dataset(passages=list(numbers), examples=examples)
 
 
-def _answer(found: Answers, limit: float | None) -> Answer:
-    candidates = tuple(_candidate(one) for one in found.candidates)
-    best = found.best(limit)
-    probability = next((one.probability for one in candidates if one.text == best.text), best.probability)
-    return Answer(
-        text=best.text,
-        start=best.start,
-        end=best.start + len(best.text),
-        probability=probability,
-        candidates=candidates,
-        null_odds=found.null_odds,
+def _alone(found: Answers) -> RankedAnswers:
+    """Return the answers in a text as those among several; one of them may be empty."""
+    none = next((one.probability for one in found.candidates if not one.text), NO_ANSWER.probability)
+    return RankedAnswers(
+        candidates=[(0, one) for one in found.candidates], null_odds=found.null_odds, null_probability=none
     )
 
 
-def _answer_among(found: RankedAnswers, limit: float | None) -> Answer:
+def _answer(found: RankedAnswers, limit: float | None) -> Answer:
     passage, best = found.best(limit)
     return Answer(
         text=best.text,
         start=best.start,
-        end=best.start + len(best.text),
+        end=best.end,
         probability=best.probability if best.text else found.null_probability,
-        candidates=tuple(_candidate(one, number) for number, one in found.candidates),
+        candidates=tuple(
+            Candidate(text=one.text, start=one.start, end=one.end, probability=one.probability, passage=number)
+            for number, one in found.candidates
+        ),
         null_odds=found.null_odds or 0.0,
         passage=passage,
     )
-
-
-def _candidate(one: Candidate, passage: int = 0) -> api.Candidate:
-    end = one.start + len(one.text)
-    return api.Candidate(text=one.text, start=one.start, end=end, probability=one.probability, passage=passage)

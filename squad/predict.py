@@ -102,8 +102,7 @@ def null_threshold(fine_tuned: FineTuned[AnswerSpans], run: Path, requested: flo
 
 def highlight(passage: str, answer: Candidate) -> str:
     """Return the passage with the answer between >>> and <<<."""
-    end = answer.start + len(answer.text)
-    return f"{passage[: answer.start]}>>>{answer.text}<<<{passage[end:]}"
+    return f"{passage[: answer.start]}>>>{answer.text}<<<{passage[answer.end :]}"
 
 
 def write(reader: Reader, pieces: Iterable[Dataset], options: Options, limit: float | None) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Apply a fine-tuned model to question datasets: windows, logits, answers."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -47,8 +47,8 @@ class Reader(model.Reader[AnswerSpans]):
             return
         read = self.prepare(piece)
         self.cut += read.windows.cut
-        logits = self.outputs(read.windows.inputs, len(piece.examples))
-        yield from zip(piece.examples, self.finish(read, logits), strict=True)
+        start, end = self.outputs(read.windows.inputs, len(piece.examples))
+        yield from zip(piece.examples, self.finish(read, (start, end)), strict=True)
 
     def prepare(self, piece: Dataset, most: int = sys.maxsize) -> Read:
         """Return the windows of all questions. Raise InputError if they are more than `most`."""
@@ -56,11 +56,10 @@ class Reader(model.Reader[AnswerSpans]):
         tokens = features.tokenize(tokenizer, piece.passages)
         return Read(piece, tokens, features.windows(tokenizer, piece.examples, tokens, windowing, most))
 
-    def finish(self, read: Read, logits: Sequence[np.ndarray]) -> list[Answers]:
+    def finish(self, read: Read, logits: tuple[np.ndarray, np.ndarray]) -> list[Answers]:
         """Return the best answers to each question. logits: start and end logits of all windows [B, S]."""
-        (examples, passages), (start, end) = (read.piece.examples, read.piece.passages), logits
-        places = read.windows.places
-        return n_best_answers(examples, passages, read.tokens, places, (start, end), *self.limits, self.null)
+        piece, places = read.piece, read.windows.places
+        return n_best_answers(piece.examples, piece.passages, read.tokens, places, logits, *self.limits, self.null)
 
     def report(self, where: object) -> None:
         """Print one line if questions were cut since the last report. where: the file."""

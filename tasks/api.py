@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from bert import api
-from bert.api import Chosen, Class, Functions, Labels, Settings, Tagged
+from bert.api import Chosen, Class, Labels, Settings, Tagged
 from bert.core.errors import UsageError
 from bert.runs import Run
 from tasks import examples, inputs, loading
@@ -25,13 +25,9 @@ class OfTask(api.Model):
 
     def __init__(self, run: Run, settings: Settings) -> None:
         self.model = loading.load(run, settings.compute, engine=settings.engine)
-        super().__init__(run, settings, self.model.encoder)
-        self.reader = Reader(self.model, settings.batch, compiled=False)
-
-    def functions(self) -> Functions:
-        """As Model has it."""
         use = "regress" if self.model.kind.labels.regression else self.use
-        return {use: self._results} | super().functions()
+        super().__init__(run, settings, self.model.encoder, {use: self._results})
+        self.reader = Reader(self.model, settings.batch, compiled=False)
 
     def _results(self, *columns: Iterable[Any]) -> Iterator[Any]:
         """Yield the result of each row of columns; tell at the end if something did not fit."""
