@@ -103,7 +103,7 @@ class Answering(Head):
 
     def details(self) -> dict[str, Any]:
         """Return whether the model was trained on impossible questions."""
-        return {"impossible": self.model.model.kind.impossible}
+        return {"impossible": self.model.fine_tuned.kind.impossible}
 
     def prepare(self, item: Question, most: int) -> Prepared:
         """Cut the passages into windows."""
@@ -153,12 +153,12 @@ class _OfTask(Head):
 
     def details(self) -> dict[str, Any]:
         """Return the names of the classes."""
-        labels = self.model.model.kind.described.labels
+        labels = self.model.fine_tuned.kind.described.labels
         return {"labels": list(labels)} if labels else {}
 
     def prepare(self, item: Any, most: int) -> Prepared:
         """Encode what is given, in several windows if the model reads it so."""
-        kind = copy.copy(self.model.model.kind)  # two threads encode, and each counts what it cuts
+        kind = copy.copy(self.model.fine_tuned.kind)  # two threads encode, and each counts what it cuts
         kind.seen = EncodingCounts()
         with _refused(InputError, UsageError):  # the latter: a pair, of a model that reads windows of single texts
             example = self.model.example(self.identity, *self.given(item))
@@ -203,11 +203,11 @@ class Choosing(_OfTask):
 
     def details(self) -> dict[str, Any]:
         """Return the number of choices."""
-        return {"choices": self.model.model.kind.labels.outputs}
+        return {"choices": self.model.fine_tuned.kind.labels.outputs}
 
     def example(self) -> Choices:
         """Return as many choices as the model takes."""
-        return Choices(text="Who?", choices=["Nobody."] * self.model.model.kind.labels.outputs)
+        return Choices(text="Who?", choices=["Nobody."] * self.model.fine_tuned.kind.labels.outputs)
 
 
 class Tagging(_OfTask):

@@ -19,11 +19,11 @@ class Answering(api.Model):
     """A model that answers questions, as squad.predict does."""
 
     def __init__(self, run: Run, settings: Settings) -> None:
-        self.model = model.load(run, settings.compute, settings.engine)
-        super().__init__(run, settings, self.model.encoder, {"answer": self._answers})
-        self.limit = null_threshold(self.model, run.path, None)
+        self.fine_tuned = model.load(run, settings.compute, settings.engine)
+        super().__init__(run, settings, self.fine_tuned.encoder, {"answer": self._answers})
+        self.limit = null_threshold(self.fine_tuned, run.path, None)
         self.reader = Reader(
-            self.model,
+            self.fine_tuned,
             batch=settings.batch,
             n_best=Options.n_best,
             max_answer_length=MAX_ANSWER_LENGTH,

@@ -24,17 +24,17 @@ class OfTask(api.Model):
     """makes an example of an id and what the method is given for one result"""
 
     def __init__(self, run: Run, settings: Settings) -> None:
-        self.model = loading.load(run, settings.compute, engine=settings.engine)
-        use = "regress" if self.model.kind.labels.regression else self.use
-        super().__init__(run, settings, self.model.encoder, {use: self._results})
-        self.reader = Reader(self.model, settings.batch, compiled=False)
+        self.fine_tuned = loading.load(run, settings.compute, engine=settings.engine)
+        use = "regress" if self.fine_tuned.kind.labels.regression else self.use
+        super().__init__(run, settings, self.fine_tuned.encoder, {use: self._results})
+        self.reader = Reader(self.fine_tuned, settings.batch, compiled=False)
 
     def _results(self, *columns: Iterable[Any]) -> Iterator[Any]:
         """Yield the result of each row of columns; tell at the end if something did not fit."""
-        kind = self.model.kind
+        kind = self.fine_tuned.kind
         kind.seen = inputs.EncodingCounts()
         given = (self.example(str(number), *row) for number, row in enumerate(zip(*columns, strict=True)))
-        for line in predictions(self.model, self.reader, given):
+        for line in predictions(self.reader, given):
             del line["id"]
             yield line["value"] if kind.labels.regression else self.result(**line)
         kind.seen.report("the texts", kind.length)

@@ -126,7 +126,7 @@ def test_tasks_have_the_answers_of_tasks_predict(name: str, models: Models, fold
         items = [Text(text=text) for text in HOSTILE] + [Text(text="a", second=text) for text in HOSTILE]
         examples = [TextExample(id="", first=item.text, second=item.second) for item in items]
     model = loading.load(folders[name])
-    expected = predictions(model, tasks_model.Reader(model, batch=3), examples)
+    expected = predictions(tasks_model.Reader(model, batch=3), examples)
     route = "classify" if name == "regress" else name
     for found, line, example in zip(answers(head(models, name, route), items), expected, examples, strict=True):
         del line["id"]
