@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from squad.features import Places, Tokens
 
 MAX_ANSWER_LENGTH = 30  # tokens, unless a command is told otherwise (Devlin et al. 2018)
+N_BEST = 20  # answers to a question, unless squad.predict is told otherwise
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

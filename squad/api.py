@@ -7,9 +7,9 @@ from bert import api
 from bert.api import Answer, Candidate, Settings
 from bert.runs import Run
 from squad import answers, model
-from squad.answers import MAX_ANSWER_LENGTH, NO_ANSWER, Answers, RankedAnswers
+from squad.answers import N_BEST, NO_ANSWER, Answers, RankedAnswers
 from squad.examples import Dataset, Example
-from squad.predict import Options, null_threshold
+from squad.predict import null_threshold
 from squad.reader import Reader
 
 AT_ONCE = 256  # questions whose windows are made at once
@@ -22,14 +22,7 @@ class Answering(api.Model):
         self.fine_tuned = model.load(run, settings.compute, settings.engine)
         super().__init__(run, settings, self.fine_tuned.encoder, {"answer": self._answers})
         self.limit = null_threshold(self.fine_tuned, run.path, None)
-        self.reader = Reader(
-            self.fine_tuned,
-            batch=settings.batch,
-            n_best=Options.n_best,
-            max_answer_length=MAX_ANSWER_LENGTH,
-            null=self.limit is not None,
-            compiled=False,
-        )
+        self.reader = Reader(self.fine_tuned, batch=settings.batch, limit=self.limit, compiled=False)
 
     def _answers(self, questions: list[str], texts: list[Any], among: bool = False) -> Iterator[Answer]:
         """Yield the answer to each question from its text; among: from its list of texts."""
@@ -47,7 +40,7 @@ class Answering(api.Model):
 
     def among(self, found: Sequence[Answers]) -> RankedAnswers:
         """Return the best answers to one question in several passages, of those in each passage."""
-        return answers.among(found, self.limit is not None, Options.n_best)
+        return answers.among(found, self.limit is not None, N_BEST)
 
 
 def asked(questions: Sequence[str], texts: Sequence[str]) -> Dataset:

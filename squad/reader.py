@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from squad import features
-from squad.answers import Answers, n_best_answers
+from squad.answers import MAX_ANSWER_LENGTH, N_BEST, Answers, n_best_answers
 from squad.examples import Dataset, Example
 from squad.features import Tokens, Windows
 from squad.model import AnswerSpans
@@ -31,14 +31,14 @@ class Reader(model.Reader[AnswerSpans]):
         fine_tuned: FineTuned[AnswerSpans],
         *,
         batch: int,
-        n_best: int,
-        max_answer_length: int,
-        null: bool,
+        limit: float | None,
+        n_best: int = N_BEST,
+        max_answer_length: int = MAX_ANSWER_LENGTH,
         compiled: bool = True,
     ) -> None:
-        """As tasks.model.Reader has it. null: whether no answer is one of the `n_best` answers."""
+        """As tasks.model.Reader has it. limit: null odds above it mean no answer; None: that is none of `n_best`."""
         super().__init__(fine_tuned, batch, compiled)
-        self.limits, self.null = (n_best, max_answer_length), null
+        self.limit, self.sizes = limit, (n_best, max_answer_length)
         self.cut = 0  # questions of which tokens are cut off, since the last report
 
     def answer(self, piece: Dataset) -> Iterator[tuple[Example, Answers]]:
@@ -58,8 +58,8 @@ class Reader(model.Reader[AnswerSpans]):
 
     def finish(self, read: Read, logits: tuple[np.ndarray, np.ndarray]) -> list[Answers]:
         """Return the best answers to each question. logits: start and end logits of all windows [B, S]."""
-        piece, places = read.piece, read.windows.places
-        return n_best_answers(piece.examples, piece.passages, read.tokens, places, logits, *self.limits, self.null)
+        piece, places, null = read.piece, read.windows.places, self.limit is not None
+        return n_best_answers(piece.examples, piece.passages, read.tokens, places, logits, *self.sizes, null)
 
     def report(self, where: object) -> None:
         """Print one line if questions were cut since the last report. where: the file."""
