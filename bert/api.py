@@ -184,19 +184,19 @@ class Settings:
 class Model:
     """A trained model; `uses` names the methods that it has."""
 
-    def __init__(self, run: Run, settings: Settings, encoder: Engine | None = None) -> None:
-        """encoder: of the run, with its weights; None for a causal model, whose states are not given."""
-        self.run, self.settings, self._encoder = run, settings, encoder
-        self._readers: dict[tuple[Any, ...], hidden_states.Reader] = {}
+    def __init__(self, run: Run, settings: Settings, encoder: Engine | None, own: Functions) -> None:
+        """encoder: of the run, with its weights; None for a causal model, whose states are not given.
 
-    def functions(self) -> Functions:
-        """Return what computes the results of many items, by the names of the methods that the model has."""
-        return {"embed": self._embed} if self._encoder else {}
+        own: what computes the results of many items, by the names of the methods that this kind of model has.
+        """
+        self.run, self.settings, self.encoder = run, settings, encoder
+        self._functions = own | ({"embed": self._embed} if encoder else {})
+        self._readers: dict[tuple[Any, ...], hidden_states.Reader] = {}
 
     @property
     def uses(self) -> tuple[str, ...]:
         """What the model can do: the names of its methods."""
-        return tuple(self.functions())
+        return tuple(self._functions)
 
     def __repr__(self) -> str:
         return f"<bert model {self.run.path}: {', '.join(self.uses)}>"
@@ -344,11 +344,10 @@ class Model:
 
     def _ask(self, use: str, alone: bool, *items: Sequence[Any], **settings: Any) -> Any:
         """Return the results for many items, or the one result of an item that stands alone."""
-        functions = self.functions()
-        if use not in functions:
-            can = " and ".join(functions)
+        if use not in self.uses:
+            can = " and ".join(self.uses)
             raise UsageError(f"{self.run.path}: this model has no {use}; it has {can}")
-        found = list(functions[use](*items, **settings)) if items[0] else []
+        found = list(self._functions[use](*items, **settings)) if items[0] else []
         return found[0] if alone else found
 
     def _reader(self, pool: Pool, layer: int, length: int | None) -> hidden_states.Reader:
@@ -356,7 +355,7 @@ class Model:
         if how not in self._readers:
             batch = self.settings.batch
             self._readers[how] = hidden_states.Reader(
-                self.run, self._encoder, layers=(layer,), pool=pool, batch=batch, length=length, compiled=False
+                self.run, self.encoder, layers=(layer,), pool=pool, batch=batch, length=length, compiled=False
             )
         return self._readers[how]
 
@@ -379,20 +378,14 @@ class Pretrained(Model):
         self.words: MaskedWords | None = None
         if run.has(MASKED_LM):
             self.words = MaskedWords(run, settings.compute, settings.batch, settings.engine, compiled=False)
-        own = self.words.encoder if self.words else run.encoder(settings.compute, settings.engine)
-        super().__init__(run, settings, own)
-
-    def functions(self) -> Functions:
-        """As Model has it."""
-        return ({"fill": self._fill} if self.words else {}) | super().functions()
+        encoder = self.words.encoder if self.words else run.encoder(settings.compute, settings.engine)
+        super().__init__(run, settings, encoder, {"fill": self._fill} if self.words else {})
 
     def _fill(self, texts: list[str], top: int) -> Iterable[list[list[Word]]]:
         assert self.words is not None, "it is one of the functions"
-        for begin in range(0, len(texts), fill_mask.CHUNK):
-            chunk = texts[begin : begin + fill_mask.CHUNK]
-            where = [f"text {number}" for number in range(begin, begin + len(chunk))]
-            for filled in fill_mask.fill(self.words, chunk, top, where):
-                yield [[Word(**word) for word in words] for words in filled["masks"]]
+        where = [f"text {number}" for number in range(len(texts))]
+        for filled in fill_mask.fill(self.words, texts, top, where):
+            yield [[Word(**word) for word in words] for words in filled["masks"]]
 
 
 def load(
@@ -421,9 +414,14 @@ def load(
     if opened.config.causal:
         causal: Model = rows.load(CAUSAL)(opened, settings, chosen)
         return causal
-    if opened.head is None:
-        return Pretrained(opened, settings)
-    made: Model = rows.load(KINDS[opened.head.kind].python)(opened, settings)
+    return of_run(opened, settings)
+
+
+def of_run(run: Run, settings: Settings) -> Model:
+    """Load the model of an opened run that is not causal. Raise as `load` does."""
+    if run.head is None:
+        return Pretrained(run, settings)
+    made: Model = rows.load(KINDS[run.head.kind].python)(run, settings)
     return made
 
 

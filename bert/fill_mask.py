@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +24,7 @@ from bert.core import cli, ending, files, ranges
 from bert.core.errors import InputError, UsageError
 from bert.core.progress import Progress
 from bert.core.ranges import BatchSize, Range
+from bert.encode import read_texts
 from bert.hardware.choices import Compute, DeviceName, EngineName
 
 if TYPE_CHECKING:
@@ -83,24 +84,35 @@ def encode(model: MaskedWords, text: str, where: str) -> np.ndarray:
     return tokens
 
 
-def fill(model: MaskedWords, texts: list[str], top: int, where: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield each text with the likeliest words of each of its masks, best first."""
-    rows = [encode(model, text, place) for text, place in zip(texts, where, strict=True)]
+def likeliest(model: MaskedWords, rows: Sequence[np.ndarray], top: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield for each row of tokens the best words of each mask and their log probabilities, both [masks, top]."""
     masks = [np.flatnonzero(row == model.tokenizer.mask_id).tolist() for row in rows]
-    for text, log_probabilities in zip(texts, model.log_probabilities(rows, masks), strict=True):
+    for log_probabilities in model.log_probabilities(rows, masks):
         best = model.likeliest(log_probabilities, top)
-        filled = [
-            [{"word": model.tokenizer.word(word), "probability": float(np.exp(row[word]))} for word in chosen]
-            for row, chosen in zip(log_probabilities, best, strict=True)
+        yield best, np.take_along_axis(log_probabilities, best, axis=1)
+
+
+def described(model: MaskedWords, best: np.ndarray, scores: np.ndarray) -> list[list[dict[str, Any]]]:
+    """Return the words of each mask, as they are written; the arguments are what `likeliest` yields."""
+    return [
+        [
+            {"word": model.tokenizer.word(word), "probability": float(np.exp(score))}
+            for word, score in zip(*of_mask, strict=True)
         ]
-        yield {"text": text, "masks": filled}
+        for of_mask in zip(best, scores, strict=True)
+    ]
 
 
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield each line of a file, and where it is."""
-    with files.open_text(path) as stream:
-        for number, line in enumerate(files.read_lines(stream, path), 1):
-            yield line.removesuffix("\n"), f"{path}: line {number}"
+def fill(model: MaskedWords, texts: Iterable[str], top: int, where: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield each text with the likeliest words of each of its masks, best first; `CHUNK` are held in memory.
+
+    where: each text is, for messages.
+    """
+    rest = zip(texts, where, strict=False)
+    while chunk := list(itertools.islice(rest, CHUNK)):
+        rows = [encode(model, *one) for one in chunk]
+        for (text, _), found in zip(chunk, likeliest(model, rows, top), strict=True):
+            yield {"text": text, "masks": described(model, *found)}
 
 
 def main(argv: list[str]) -> None:
@@ -113,19 +125,17 @@ def main(argv: list[str]) -> None:
     devices.choose(options.device)
     model = MaskedWords(Run.open(options.run), options.compute, options.batch, options.engine)
     if options.input is None:
-        (filled,) = fill(model, list(options.text), options.top, ["the text"])
+        (filled,) = fill(model, options.text, options.top, ["the text"])
         print(json.dumps(filled, ensure_ascii=False) if options.json else _shown(filled))
         return
     assert options.output is not None, "it is given with --input"
-    total = sum(1 for _ in _lines(options.input)) if options.input.is_file() else None
-    rest, count = _lines(options.input), 0
+    total = sum(1 for _ in read_texts(options.input)) if options.input.is_file() else None
+    where, count = (f"{options.input}: line {number}" for number in itertools.count(1)), 0
     with files.atomic_write(options.output) as stream, Progress("fill_mask", "texts", total) as progress:
-        while chunk := list(itertools.islice(rest, CHUNK)):
-            texts, where = map(list, zip(*chunk, strict=True))
-            for filled in fill(model, texts, options.top, where):
-                stream.write(json.dumps(filled, ensure_ascii=False) + "\n")
-                count += 1
-                progress.add()
+        for filled in fill(model, read_texts(options.input), options.top, where):
+            stream.write(json.dumps(filled, ensure_ascii=False) + "\n")
+            count += 1
+            progress.add()
     ending.print_next_command(options.output, f"{count:,} texts")
 
 

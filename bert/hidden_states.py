@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,27 +79,32 @@ class Reader:
 
     def encode(self, texts: list[str]) -> Iterator[Encoded]:
         """Yield each text encoded, in order, without a prompt. Raises IntegrityError if a feature is not finite."""
-        rows = self._token_ids(texts)
-        features: dict[int, np.ndarray] = {}
+        rows, is_cut = self.prepare(texts)
+        self.truncated += int(is_cut.sum())
+        for ids, features in zip(rows, self.features(rows), strict=True):
+            yield Encoded(ids, features)
+
+    def prepare(self, texts: list[str]) -> tuple[list[np.ndarray], np.ndarray]:
+        """Return the tokens of each text, without a prompt, and whether there were more [n]."""
+        flat, splits = self.tokenizer.encode(texts)
+        rows = (flat[begin:end][: self.length - 2] for begin, end in itertools.pairwise(splits))
+        return [self.tokenizer.row(row).ids for row in rows], np.diff(splits) > self.length - 2
+
+    def features(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the features of each row of tokens. Raise IntegrityError if one is not finite."""
+        features: list[Any] = [None] * len(rows)
         for chosen, width in self._batches(np.array([len(row) for row in rows])):
             ids, mask = padded([rows[row] for row in chosen], width, self.tokenizer.pad_id)
             [encoded] = self.compute(len(chosen), functools.partial(self._batch, ids, mask))
             self.progress.add(len(chosen))
             for place, row in enumerate(chosen):
                 features[row] = encoded[place] if self.pooled else encoded[place, : len(rows[row])]
-        for number, ids in enumerate(rows):
-            if not np.isfinite(features[number]).all():
-                raise IntegrityError("the model's features are not finite: its training failed; use another checkpoint")
-            yield Encoded(ids, features[number])
+        if not all(np.isfinite(one).all() for one in features):
+            raise IntegrityError("the model's features are not finite: its training failed; use another checkpoint")
+        return features
 
     def _batch(self, ids: np.ndarray, mask: np.ndarray) -> resumable.Results:
         return [np.asarray(self._encode(*(tf.constant(x, tf.int32) for x in (ids, mask, np.zeros_like(ids)))))]
-
-    def _token_ids(self, texts: list[str]) -> list[np.ndarray]:
-        flat, splits = self.tokenizer.encode(texts)
-        self.truncated += int((np.diff(splits) > self.length - 2).sum())
-        rows = (flat[begin:end][: self.length - 2] for begin, end in itertools.pairwise(splits))
-        return [self.tokenizer.row(row).ids for row in rows]
 
 
 def _check(layers: tuple[int, ...], length: int | None, config: ModelConfig) -> None:

@@ -5,39 +5,29 @@ threads of their own. n rows, S positions, D width of the model.
 """
 
 import abc
+import contextlib
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
 
-from bert import embedding, fill_mask, heads
-from bert.core.errors import InputError, IntegrityError, UsageError
+from bert import api, embedding, fill_mask, heads, hidden_states
+from bert.core.errors import InputError, UsageError
 from bert.core.rows import Rows
 from bert.embedding import POOLS
 from bert.engines.engine import Engine
 from bert.hardware.choices import Compute, EngineName
 from bert.heads import ANSWER_SPAN, CHOICE, CLASSIFIER, MASKED_LM, MULTILABEL, TAGS
-from bert.masked_words import MaskedWords
 from bert.model.heads import pooled
 from bert.runs import Run
-from bert.text.batches import Batches, padded
-from bert.text.windows import cut
-from serve.items import MOST_ANSWERS, MOST_WORDS, Choices, Masked, Passage, Question, RequestError, Sentence, Text
-from squad import features, predict
-from squad import model as squad_model
-from squad.answers import MAX_ANSWER_LENGTH, Answers, among, n_best_answers
-from squad.examples import Example
-from squad.model import AnswerSpans
-from squad.reader import Reader
-from tasks import loading
-from tasks import model as tasks_model
-from tasks.examples import ChoiceExample, TextExample, sentence
+from serve.items import MOST_WORDS, Choices, Masked, Passage, Question, RequestError, Sentence, Text
+from squad import api as squad_api
+from squad.answers import RankedAnswers
+from tasks import api as tasks_api
 from tasks.inputs import NAMES, EncodingCounts
-from tasks.model import FineTuned
-from tasks.stored import ExampleKind
 
 TRUNCATED = "`truncated` says whether tokens were cut off"
 MOST_MASKS = 32  # in a text: each is a row of probabilities of all words
@@ -75,10 +65,9 @@ class Head(abc.ABC):
     """the run, whose weights are loaded"""
     encoder: Engine
 
-    @classmethod
-    @abc.abstractmethod
-    def load(cls, run: Run, compute: Compute, batch: int, engine: EngineName) -> Self:
-        """Load the model of a run. batch: most rows computed at once. engine: of the encoder. Raise as commands do."""
+    def __init__(self, model: Any) -> None:
+        """model: of `bert.load`, which has what this is asked for."""
+        self.model, self.run, self.encoder = model, model.run, model.encoder
 
     def details(self) -> dict[str, Any]:
         """Return what clients are told of the model, besides what all have."""
@@ -92,9 +81,9 @@ class Head(abc.ABC):
     def compute(self, rows: Sequence[Any]) -> list[Any]:
         """Return the results of rows, which may be those of several items."""
 
-    @abc.abstractmethod
     def example(self) -> Any:
         """Return an item, to compute before the first client comes."""
+        return self.item(text="Nobody here.")
 
 
 Reads = Callable[[], Head | None]
@@ -110,106 +99,70 @@ class Answering(Head):
         "`answer` (null if there is none) and `candidates`, each with text, start and end (characters of its passage), "
         "passage (number) and probability; with null_odds where the model knows impossible questions"
     )
-
-    def __init__(self, model: FineTuned[AnswerSpans], batch: int) -> None:
-        """batch: maximum windows that are computed at once."""
-        self.model, self.run, self.encoder = model, model.run, model.encoder
-        self.limit = predict.null_threshold(model, model.run.path, None)
-        self.reader = Reader(
-            model,
-            batch=batch,
-            n_best=MOST_ANSWERS,
-            max_answer_length=MAX_ANSWER_LENGTH,
-            null=self.limit is not None,
-            compiled=False,
-        )
-
-    @classmethod
-    def load(cls, run: Run, compute: Compute, batch: int, engine: EngineName) -> Self:
-        """As Head has it."""
-        return cls(squad_model.load(run, compute, engine), batch)
+    model: squad_api.Answering
 
     def details(self) -> dict[str, Any]:
         """Return whether the model was trained on impossible questions."""
-        return {"impossible": self.model.kind.impossible}
+        return {"impossible": self.model.fine_tuned.kind.impossible}
 
     def prepare(self, item: Question, most: int) -> Prepared:
         """Cut the passages into windows."""
         passages = [item.context] if isinstance(item.context, str) else item.context
         if len(passages) > most:  # each has a window
             raise RequestError(f"the text has {len(passages)} passages; send at most {most}")
-        examples = [
-            Example(id="", question=item.question, passage=number, answers=()) for number in range(len(passages))
-        ]
-        tokenizer, windowing = self.model.tokenizer, self.model.kind.windowing
-        tokens = features.tokenize(tokenizer, passages)
-        room = features.room(tokenizer, len(tokenizer.encode([item.question])[0]), windowing)
-        count = sum(len(cut(int(length), room, windowing.doc_stride)) for length in np.diff(tokens.splits))
-        if count > most:
-            raise RequestError(f"the text has {count} windows of the model; send one of at most {most}")
-        inputs, places, _ = features.windows(tokenizer, examples, tokens, windowing)
+        with _refused(InputError):
+            read = self.model.reader.prepare(squad_api.asked([item.question] * len(passages), passages), most)
 
         def finish(results: list[Any]) -> dict[str, Any]:
-            logits = np.stack([start for start, _ in results]), np.stack([end for _, end in results])
-            answers = n_best_answers(examples, passages, tokens, places, logits, *self.reader.limits, self.reader.null)
-            return _best_of(answers, self.limit, item.n_best)
+            start, end = (np.stack(part) for part in zip(*results, strict=True))
+            return self._answer(self.model.among(self.model.reader.finish(read, (start, end))), item.n_best)
 
-        return Prepared(*_rows(inputs), finish)
+        return Prepared(*_rows(read.windows.inputs), finish)
+
+    def _answer(self, found: RankedAnswers, count: int) -> dict[str, Any]:
+        candidates = [
+            {"text": one.text, "start": one.start, "end": one.end, "passage": number, "probability": one.probability}
+            for number, one in found.candidates
+        ]
+        has_answer = found.best(self.model.limit)[1].text != ""
+        answer: dict[str, Any] = {"answer": candidates[0] if has_answer else None, "candidates": candidates[:count]}
+        if found.null_odds is not None:
+            none = {"null_threshold": self.model.limit, "no_answer_probability": found.null_probability}
+            answer |= {"null_odds": found.null_odds} | none
+        return answer
 
     def compute(self, rows: Sequence[Inputs]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return start and end logits [S] of each window."""
-        return list(zip(*self.reader.outputs(_stacked(rows)), strict=True))
+        return list(zip(*self.model.reader.outputs(_stacked(rows)), strict=True))
 
     def example(self) -> Question:
         """Return a question about a text of two words."""
         return Question(question="Who?", context="Nobody here.")
 
 
-def _best_of(of_passages: Sequence[Answers], limit: float | None, count: int) -> dict[str, Any]:
-    """Return the best answers of one question in several passages."""
-    found = among(of_passages, limit is not None, MOST_ANSWERS)
-    candidates = [
-        {
-            "text": one.text,
-            "start": one.start,
-            "end": one.start + len(one.text),
-            "passage": number,
-            "probability": one.probability,
-        }
-        for number, one in found.candidates
-    ]
-    has_answer = found.best(limit)[1].text != ""
-    answer: dict[str, Any] = {"answer": candidates[0] if has_answer else None, "candidates": candidates[:count]}
-    if found.null_odds is not None:
-        none = {"null_threshold": limit, "no_answer_probability": found.null_probability}
-        answer |= {"null_odds": found.null_odds} | none
-    return answer
-
-
 class _OfTask(Head):
     """A head of a `tasks.train` run: what it predicts is what tasks.predict writes."""
 
-    def __init__(self, model: FineTuned[ExampleKind], batch: int) -> None:
-        self.model, self.run, self.encoder = model, model.run, model.encoder
-        self.reader = tasks_model.Reader(model, batch, compiled=False)
+    model: tasks_api.OfTask
+    identity = "text"
+    """of an example, in messages"""
 
-    @classmethod
-    def load(cls, run: Run, compute: Compute, batch: int, engine: EngineName) -> Self:
-        """As Head has it."""
-        return cls(loading.load(run, compute, engine=engine), batch)
+    def given(self, item: Any) -> Sequence[Any]:
+        """Return what the method of the model is given."""
+        return tuple(vars(item).values())
 
     def details(self) -> dict[str, Any]:
         """Return the names of the classes."""
-        labels = self.model.kind.described.labels
+        labels = self.model.fine_tuned.kind.described.labels
         return {"labels": list(labels)} if labels else {}
 
-    def _prepared(self, example: Any, most: int) -> Prepared:
-        kind = copy.copy(self.model.kind)  # two threads encode, and each counts what it cuts
+    def prepare(self, item: Any, most: int) -> Prepared:
+        """Encode what is given, in several windows if the model reads it so."""
+        kind = copy.copy(self.model.fine_tuned.kind)  # two threads encode, and each counts what it cuts
         kind.seen = EncodingCounts()
-        try:
-            arrays = kind.encode([example], self.model.tokenizer)
-        except (InputError, UsageError) as error:  # the latter: a pair, of a model that reads windows of single texts
-            raise RequestError(str(error)) from error
+        with _refused(InputError, UsageError):  # the latter: a pair, of a model that reads windows of single texts
+            example = self.model.example(self.identity, *self.given(item))
+            arrays = kind.encode([example], self.run.tokenizer)
         if len(arrays["input_ids"]) > most:
             raise RequestError(f"the text has {len(arrays['input_ids'])} windows of the model; send at most {most}")
 
@@ -222,7 +175,7 @@ class _OfTask(Head):
 
     def compute(self, rows: Sequence[Inputs]) -> list[np.ndarray]:
         """Return the logits of each row."""
-        return list(self.reader.logits(_stacked(rows)))
+        return list(self.model.reader.logits(_stacked(rows)))
 
 
 class Classifying(_OfTask):
@@ -232,19 +185,11 @@ class Classifying(_OfTask):
     title = "Classify a text or a pair of texts"
     answer = f"`label` and `probabilities` by label, or `value` for a model of numbers; {TRUNCATED}"
 
-    def prepare(self, item: Text, most: int) -> Prepared:
-        """Encode the text or the pair."""
-        return self._prepared(TextExample(id="text", first=item.text, second=item.second), most)
 
-    def example(self) -> Text:
-        """Return a text of two words."""
-        return Text(text="Nobody here.")
-
-
-class Labelling(Classifying):
+class Labelling(_OfTask):
     """Texts and pairs of texts: any number of labels."""
 
-    kind, route = MULTILABEL, "label"
+    kind, route, item = MULTILABEL, "label", Text
     title = "Give a text or a pair of texts its labels"
     answer = f"`labels`, those that the text is given, and `probabilities` of all labels; {TRUNCATED}"
 
@@ -252,42 +197,29 @@ class Labelling(Classifying):
 class Choosing(_OfTask):
     """Multiple choice."""
 
-    kind, route, item = CHOICE, "choose", Choices
+    kind, route, item, identity = CHOICE, "choose", Choices, "of the request"
     title = "Choose the right continuation"
     answer = f"`label`, the number of the choice from 0, and `probabilities`; {TRUNCATED}"
 
     def details(self) -> dict[str, Any]:
         """Return the number of choices."""
-        return {"choices": self.model.kind.labels.outputs}
-
-    def prepare(self, item: Choices, most: int) -> Prepared:
-        """Encode a pair of texts for each choice."""
-        pairs = tuple((item.text, choice) for choice in item.choices)
-        return self._prepared(ChoiceExample(id="of the request", pairs=pairs), most)
+        return {"choices": self.model.fine_tuned.kind.labels.outputs}
 
     def example(self) -> Choices:
         """Return as many choices as the model takes."""
-        return Choices(text="Who?", choices=["Nobody."] * self.model.kind.labels.outputs)
+        return Choices(text="Who?", choices=["Nobody."] * self.model.fine_tuned.kind.labels.outputs)
 
 
 class Tagging(_OfTask):
     """A tag for each word of a sentence."""
 
-    kind, route, item = TAGS, "tag", Sentence
+    kind, route, item, identity = TAGS, "tag", Sentence, "of the request"
     title = "Tag the words of a sentence"
     answer = "`words`, `tags` and `probabilities`, one of each per word"
 
-    def prepare(self, item: Sentence, most: int) -> Prepared:
-        """Encode the words, in several windows if there are many."""
-        try:
-            given = sentence("of the request", item.words if item.words is not None else item.text or "")
-        except InputError as error:
-            raise RequestError(str(error)) from error
-        return self._prepared(given, most)
-
-    def example(self) -> Sentence:
-        """Return a sentence of two words."""
-        return Sentence(text="Nobody here.")
+    def given(self, item: Sentence) -> Sequence[Any]:
+        """Return the words, or the text."""
+        return [item.words if item.words is not None else item.text]
 
 
 class Filling(Head):
@@ -297,57 +229,39 @@ class Filling(Head):
     title = "Fill masked words"
     answer = "`masks`: for each mask the likeliest words with their probabilities"
 
-    def __init__(self, run: Run, model: MaskedWords) -> None:
-        self.model, self.run, self.encoder = model, run, model.encoder
-
-    @classmethod
-    def load(cls, run: Run, compute: Compute, batch: int, engine: EngineName) -> Self:
-        """As Head has it."""
-        return cls(run, MaskedWords(run, compute, batch, engine, compiled=False))
+    def __init__(self, model: api.Pretrained) -> None:
+        super().__init__(model)
+        assert model.words is not None, "it is one of its uses"
+        self.words = model.words
 
     def details(self) -> dict[str, Any]:
         """Return how a text marks a word to fill in."""
-        return {"mask": self.model.tokenizer.mask}
+        return {"mask": self.run.tokenizer.mask}
 
     def prepare(self, item: Masked, most: int) -> Prepared:
         """Encode the text."""
-        try:
-            row = fill_mask.encode(self.model, item.text, "text")
-        except InputError as error:
-            raise RequestError(str(error)) from error
-        places = np.flatnonzero(row == self.model.tokenizer.mask_id).tolist()
-        if len(places) > MOST_MASKS:
-            raise RequestError(f"the text has {len(places)} masks; send at most {MOST_MASKS}")
+        with _refused(InputError):
+            row = fill_mask.encode(self.words, item.text, "text")
+        masks = int((row == self.run.tokenizer.mask_id).sum())
+        if masks > MOST_MASKS:
+            raise RequestError(f"the text has {masks} masks; send at most {MOST_MASKS}")
 
         def finish(results: list[Any]) -> dict[str, Any]:
-            words, scores = results[0]
-            return {
-                "masks": [
-                    [
-                        {"word": self.model.tokenizer.word(word), "probability": float(np.exp(score))}
-                        for word, score in zip(row[: item.top], best[: item.top], strict=True)
-                    ]
-                    for row, best in zip(words, scores, strict=True)
-                ]
-            }
+            best, scores = results[0]
+            return {"masks": fill_mask.described(self.words, best[:, : item.top], scores[:, : item.top])}
 
-        return Prepared([(row, places)], [len(row)], finish)
+        return Prepared([row], [len(row)], finish)
 
-    def compute(self, rows: Sequence[tuple[np.ndarray, list[int]]]) -> list[tuple[np.ndarray, np.ndarray]]:
+    def compute(self, rows: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return for each text the best words of each mask and their log probabilities, both [masks, MOST_WORDS]."""
-        order = np.argsort(
-            [len(ids) for ids, _ in rows], kind="stable"
-        )  # the model takes them in batches, as they come
-        words: list[Any] = [None] * len(rows)
-        scores = self.model.log_probabilities([rows[row][0] for row in order], [rows[row][1] for row in order])
-        for row, log_probabilities in zip(order, scores, strict=True):
-            best = self.model.likeliest(log_probabilities, MOST_WORDS)
-            words[row] = best, np.take_along_axis(log_probabilities, best, axis=1)
-        return words
+        order = np.argsort([len(ids) for ids in rows], kind="stable")  # the model takes them in batches, as they come
+        found = fill_mask.likeliest(self.words, [rows[row] for row in order], MOST_WORDS)
+        by_row = dict(zip(order.tolist(), found, strict=True))
+        return [by_row[row] for row in range(len(rows))]
 
     def example(self) -> Masked:
         """Return a text with one mask."""
-        return Masked(text=f"Nobody {self.model.tokenizer.mask} here.")
+        return Masked(text=f"Nobody {self.run.tokenizer.mask} here.")
 
 
 class Embedding(Head):
@@ -357,63 +271,43 @@ class Embedding(Head):
     title = "Compute the features of a text"
     answer = "`features`, `tokens` (their number) and whether the text was `truncated`"
 
-    def __init__(self, run: Run, encoder: Engine, batch: int) -> None:
-        """encoder: of the run. batch: maximum texts that are computed at once."""
-        self.run, self.encoder = run, encoder
-        self.tokenizer, self.made = run.tokenizer, embedding.of(run.settings, run.settings_path)
-        positions = run.config.max_position_embeddings
-        self.longest = min(positions, (self.made and self.made.length) or positions)
-        self._batches = Batches(batch, self.longest)
-        self._encode = encoder.function(self._pooled, compiled=False)
-
-    @classmethod
-    def load(cls, run: Run, compute: Compute, batch: int, engine: EngineName) -> Self:
-        """As Head has it."""
-        return cls(run, run.encoder(compute, engine), batch)
+    def __init__(self, model: api.Model) -> None:
+        super().__init__(model)
+        every = self.encoder.function(_pooled, compiled=False)
+        self.reader = hidden_states.Reader(self.run, self.encoder, batch=model.settings.batch, features=every)
 
     def details(self) -> dict[str, Any]:
         """Return how an embedding is made, if the model says it."""
-        if self.made is None:
+        made = self.reader.says
+        if made is embedding.PLAIN:
             return {}
-        told = {"pool": self.made.pool, "normalize": self.made.normalize}
-        return told | ({"prompt": prompt} if (prompt := self.made.prompt()) else {})
-
-    def _pooled(self, states: list[tf.Tensor], mask: tf.Tensor) -> tf.Tensor:
-        """Return the last hidden states pooled in each way, [n, POOLS, D]."""
-        return tf.stack([pooled(states[0], mask, pool) for pool in POOLS], axis=1)
+        told = {"pool": made.pool, "normalize": made.normalize}
+        return told | ({"prompt": prompt} if (prompt := made.prompt()) else {})
 
     def prepare(self, item: Passage, most: int) -> Prepared:
         """Encode the text, behind the default prompt if the model has one."""
-        ids = self.tokenizer.encode([(self.made.prompt() if self.made else "") + item.text])[0]
-        first = ids[: self.longest - 2]
-        row = self.tokenizer.row(first).ids
+        (row,), is_cut = self.reader.prepare([self.reader.before + item.text])
 
         def finish(results: list[Any]) -> dict[str, Any]:
-            made = self.made if item.pool == "auto" else embedding.Embedding(pool=item.pool)
-            features = results[0][POOLS.index(made.pool if made else "mean")]
-            if made and made.normalize:
-                features = embedding.unit_length(features)
-            if made:
-                features = features[: made.dimensions]
-            return {"features": features.tolist(), "tokens": len(row), "truncated": len(first) < len(ids)}
+            made = self.reader.says if item.pool == "auto" else embedding.Embedding(pool=item.pool)
+            features = results[0][POOLS.index(made.pool)]
+            features = embedding.unit_length(features) if made.normalize else features
+            return {
+                "features": features[: made.dimensions].tolist(),
+                "tokens": len(row),
+                "truncated": bool(is_cut[0]),
+            }
 
         return Prepared([row], [len(row)], finish)
 
     def compute(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the features of each text by each pooling [POOLS, D]."""
-        features = np.zeros((len(rows), len(POOLS), self.encoder.width), np.float32)
-        for chosen, width in self._batches(np.array([len(row) for row in rows])):
-            ids, mask = padded([rows[row] for row in chosen], width, self.tokenizer.pad_id)
-            features[chosen] = self._encode(
-                *(tf.constant(array, tf.int32) for array in (ids, mask, np.zeros_like(ids)))
-            ).numpy()
-        if not np.isfinite(features).all():
-            raise IntegrityError("the model's features are not finite: its training failed; use another checkpoint")
-        return list(features)
+        return self.reader.features(rows)
 
-    def example(self) -> Passage:
-        """Return a text of two words."""
-        return Passage(text="Nobody here.")
+
+def _pooled(states: list[tf.Tensor], mask: tf.Tensor) -> tf.Tensor:
+    """Return the last hidden states pooled in each way, [n, POOLS, D]."""
+    return tf.stack([pooled(states[0], mask, pool) for pool in POOLS], axis=1)
 
 
 HEADS: list[type[Head]] = [
@@ -438,11 +332,19 @@ def of_run(run: Run, compute: Compute, batch: int, engine: EngineName = "tensorf
     """Load a run; return what it can be asked. Raise InputError if it is of a kind that is not served."""
     if run.config.causal:
         raise InputError(f"{run.path}: a causal model, which is not served; see python -m bert.generate")
-    if run.head is None and not run.has(MASKED_LM):
-        return [Embedding.load(run, compute, batch, engine)]
+    model = api.of_run(run, api.Settings(compute=compute, batch=batch, engine=engine))
     of_kind = {head.kind.name: head for head in HEADS if head.kind}
-    own = (of_kind[run.head.kind] if run.head else Filling).load(run, compute, batch, engine)
-    return [own, Embedding(run, own.encoder, batch)]
+    own = [of_kind[run.head.kind]] if run.head else [Filling] if run.has(MASKED_LM) else []
+    return [head(model) for head in (*own, Embedding)]
+
+
+@contextlib.contextmanager
+def _refused(*errors: type[Exception]) -> Iterator[None]:
+    """Raise RequestError in the place of errors that say what is wrong with an item."""
+    try:
+        yield
+    except errors as error:
+        raise RequestError(str(error)) from error
 
 
 def _rows(arrays: Inputs) -> tuple[list[Inputs], list[int]]:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from bert.core import checked_json
+from squad.answers import N_BEST
 
 T = TypeVar("T")
-MOST_ANSWERS, MOST_WORDS = 20, 100
+MOST_ANSWERS, MOST_WORDS = N_BEST, 100
 
 
 class RequestError(ValueError):

@@ -10,12 +10,11 @@ from bert.export.graph import int32
 from bert.export.tokenizer import GraphTokenizer
 from bert.hardware import graphs
 from bert.model import inference
-from squad.answers import MAX_ANSWER_LENGTH
+from squad.answers import MAX_ANSWER_LENGTH, N_BEST
 from squad.features import INPUTS
 from squad.model import AnswerSpans
 from tasks.model import FineTuned
 
-N_BEST = 20  # answers in the softmax of probabilities, as in squad.predict
 ROW = [None, N_BEST]
 
 

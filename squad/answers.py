@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from squad.features import Places, Tokens
 
 MAX_ANSWER_LENGTH = 30  # tokens, unless a command is told otherwise (Devlin et al. 2018)
+N_BEST = 20  # answers to a question, unless squad.predict is told otherwise
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +34,11 @@ class Candidate:
     probability: float
     start_logit: float
     end_logit: float
+
+    @property
+    def end(self) -> int:
+        """The character behind its last one."""
+        return self.start + len(self.text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +60,7 @@ class RankedAnswers:
     """The best answers to one question in several passages, best first, with a softmax over all of them."""
 
     candidates: list[tuple[int, Candidate]]
-    """each with the number of its passage; none is empty"""
+    """each with the number of its passage; of one passage, one can be empty"""
     null_odds: float | None
     """score of no answer minus that of the best one; None if every question gets an answer"""
     null_probability: float
@@ -62,9 +68,9 @@ class RankedAnswers:
 
     def best(self, threshold: float | None) -> tuple[int, Candidate]:
         """Return the best answer and its passage, or NO_ANSWER in passage 0, as `Answers.best` does."""
-        if not self.candidates or (threshold is not None and self.null_odds is not None and self.null_odds > threshold):
+        if threshold is not None and self.null_odds is not None and self.null_odds > threshold:
             return 0, NO_ANSWER
-        return self.candidates[0]
+        return next((entry for entry in self.candidates if entry[1].text), (0, NO_ANSWER))
 
 
 NO_ANSWER = Candidate(text="", start=0, probability=1.0, start_logit=0.0, end_logit=0.0)

@@ -91,8 +91,13 @@ def room(tokenizer: Tokenizer, question: int, windowing: Windowing) -> int:
     return left
 
 
-def windows(tokenizer: Tokenizer, questions: Sequence[Example], passages: Tokens, windowing: Windowing) -> Windows:
-    """Return the windows of `questions`. passages: the tokens of their passages."""
+def windows(
+    tokenizer: Tokenizer, questions: Sequence[Example], passages: Tokens, windowing: Windowing, most: int = sys.maxsize
+) -> Windows:
+    """Return the windows of `questions`. passages: the tokens of their passages.
+
+    Raise InputError if they are more than `most`.
+    """
     size, stride = windowing.max_seq_length, windowing.doc_stride
     texts = {text: number for number, text in enumerate(dict.fromkeys(question.question for question in questions))}
     flat, splits = tokenizer.encode(list(texts))  # a question about many passages is encoded once
@@ -105,6 +110,8 @@ def windows(tokenizer: Tokenizer, questions: Sequence[Example], passages: Tokens
         tokens = passage.stop - passage.start
         cuts += [(q, left, tokens, w, *span) for w, span in enumerate(cut(tokens, left, stride))]
     count = len(cuts)
+    if count > most:
+        raise InputError(f"the text has {count} windows of the model; send one of at most {most}")
     input_ids = np.full((count, size), tokenizer.pad_id, np.int32)
     input_mask, segment_ids = np.zeros_like(input_ids), np.zeros_like(input_ids)
     best = np.zeros((count, size), bool)

@@ -28,7 +28,7 @@ from bert.core.errors import UsageError
 from bert.core.ranges import AnyNumber, BatchSize, Range
 from bert.hardware.choices import Compute, DeviceName, EngineName
 from squad import examples, threshold
-from squad.answers import MAX_ANSWER_LENGTH, NO_ANSWER, Answers, Candidate
+from squad.answers import MAX_ANSWER_LENGTH, N_BEST, NO_ANSWER, Answers, Candidate
 from squad.examples import Dataset, Example, Fault
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Options:
     """maximum windows per batch"""
     compute: Compute = "float32"
     """data type of the encoder's matrix products"""
-    n_best: Annotated[int, Range(1, 10_000)] = 20
+    n_best: Annotated[int, Range(1, 10_000)] = N_BEST
     """answers per question in --nbest"""
     max_answer_length: Annotated[int, Range(1, 65_536)] = MAX_ANSWER_LENGTH
     """maximum length of an answer, in tokens"""
@@ -102,14 +102,13 @@ def null_threshold(fine_tuned: FineTuned[AnswerSpans], run: Path, requested: flo
 
 def highlight(passage: str, answer: Candidate) -> str:
     """Return the passage with the answer between >>> and <<<."""
-    end = answer.start + len(answer.text)
-    return f"{passage[: answer.start]}>>>{answer.text}<<<{passage[end:]}"
+    return f"{passage[: answer.start]}>>>{answer.text}<<<{passage[answer.end :]}"
 
 
-def write(reader: Reader, pieces: Iterable[Dataset], options: Options, limit: float | None) -> tuple[int, int]:
+def write(reader: Reader, pieces: Iterable[Dataset], options: Options) -> tuple[int, int]:
     """Write the requested files, a piece at a time; return the numbers of answers and of malformed items.
 
-    limit: null odds above it mean no answer. A malformed item has null odds 0 and an empty best answer.
+    A malformed item has null odds 0 and an empty best answer.
     """
     count = faults = 0
     with contextlib.ExitStack() as stack:  # all files are opened first: a bad path fails at once
@@ -118,7 +117,7 @@ def write(reader: Reader, pieces: Iterable[Dataset], options: Options, limit: fl
         for piece in pieces:
             answered = ((example.id, answers) for example, answers in reader.answer(piece))
             for identity, answers in itertools.chain(_empty_answers(piece.faults, faults), answered):
-                add_text(identity, answers.best(limit).text)
+                add_text(identity, answers.best(reader.limit).text)
                 add_nbest(identity, [asdict(candidate) for candidate in answers.candidates])
                 add_odds(identity, answers.null_odds)
                 count += 1
@@ -154,12 +153,12 @@ def _json_object(path: Path | None) -> Iterator[Callable[[str, Any], None]]:
         stream.write("\n}\n")
 
 
-def answer_one(reader: Reader, options: Options, limit: float | None) -> str:
+def answer_one(reader: Reader, options: Options) -> str:
     """Return the answer to the question on the command line, as text for the terminal."""
     question = Example(id="question", question=options.question or "", passage=0, answers=())
     dataset = Dataset(passages=[options.context or ""], examples=[question])
     ((_, answers),) = reader.answer(dataset)
-    best = answers.best(limit)
+    best, limit = answers.best(reader.limit), reader.limit
     odds = "" if limit is None else f", null odds {answers.null_odds:.2f}, threshold {limit:.2f}"
     if not best.text and odds:
         return f"no answer  ({odds[2:]})"
@@ -180,16 +179,15 @@ def main(argv: list[str]) -> None:
 
     devices.choose(options.device)
     fine_tuned = load(options.model, options.compute, options.engine)
-    limit = null_threshold(fine_tuned, options.model, options.null_threshold)
     reader = Reader(
         fine_tuned,
         batch=options.batch,
+        limit=null_threshold(fine_tuned, options.model, options.null_threshold),
         n_best=options.n_best,
         max_answer_length=options.max_answer_length,
-        null=limit is not None,
     )
     if options.dataset is None:
-        print(answer_one(reader, options, limit))
+        print(answer_one(reader, options))
         reader.report("the question")
         return
     begun = time.perf_counter()
@@ -198,7 +196,7 @@ def main(argv: list[str]) -> None:
         resumable.keep(written, options.dataset, options, fine_tuned.run) as reader.compute,
         reader.counted("predict", "questions", examples.count(options.dataset)),
     ):
-        count, faults = write(reader, pieces, options, limit)
+        count, faults = write(reader, pieces, options)
     seconds = time.perf_counter() - begun
     if faults:
         print(

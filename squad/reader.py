@@ -2,13 +2,25 @@
 
 import sys
 from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
 
 from squad import features
-from squad.answers import Answers, n_best_answers
+from squad.answers import MAX_ANSWER_LENGTH, N_BEST, Answers, n_best_answers
 from squad.examples import Dataset, Example
+from squad.features import Tokens, Windows
 from squad.model import AnswerSpans
 from tasks import model
 from tasks.model import FineTuned
+
+
+class Read(NamedTuple):
+    """Questions whose windows are made."""
+
+    piece: Dataset
+    tokens: Tokens  # of its passages
+    windows: Windows
 
 
 class Reader(model.Reader[AnswerSpans]):
@@ -19,28 +31,35 @@ class Reader(model.Reader[AnswerSpans]):
         fine_tuned: FineTuned[AnswerSpans],
         *,
         batch: int,
-        n_best: int,
-        max_answer_length: int,
-        null: bool,
+        limit: float | None,
+        n_best: int = N_BEST,
+        max_answer_length: int = MAX_ANSWER_LENGTH,
         compiled: bool = True,
     ) -> None:
-        """As tasks.model.Reader has it. null: whether no answer is one of the `n_best` answers."""
+        """As tasks.model.Reader has it. limit: null odds above it mean no answer; None: that is none of `n_best`."""
         super().__init__(fine_tuned, batch, compiled)
-        self.limits, self.null = (n_best, max_answer_length), null
+        self.limit, self.sizes = limit, (n_best, max_answer_length)
         self.cut = 0  # questions of which tokens are cut off, since the last report
 
     def answer(self, piece: Dataset) -> Iterator[tuple[Example, Answers]]:
         """Yield each question, in order, with its best answers. All answers of the piece are held in memory."""
         if not piece.examples:
             return
+        read = self.prepare(piece)
+        self.cut += read.windows.cut
+        start, end = self.outputs(read.windows.inputs, len(piece.examples))
+        yield from zip(piece.examples, self.finish(read, (start, end)), strict=True)
+
+    def prepare(self, piece: Dataset, most: int = sys.maxsize) -> Read:
+        """Return the windows of all questions. Raise InputError if they are more than `most`."""
         tokenizer, windowing = self.fine_tuned.tokenizer, self.fine_tuned.kind.windowing
         tokens = features.tokenize(tokenizer, piece.passages)
-        windows = features.windows(tokenizer, piece.examples, tokens, windowing)
-        self.cut += windows.cut
-        start, end = self.outputs(windows.inputs, len(piece.examples))
-        places, limits = windows.places, self.limits
-        answers = n_best_answers(piece.examples, piece.passages, tokens, places, (start, end), *limits, self.null)
-        yield from zip(piece.examples, answers, strict=True)
+        return Read(piece, tokens, features.windows(tokenizer, piece.examples, tokens, windowing, most))
+
+    def finish(self, read: Read, logits: tuple[np.ndarray, np.ndarray]) -> list[Answers]:
+        """Return the best answers to each question. logits: start and end logits of all windows [B, S]."""
+        piece, places, null = read.piece, read.windows.places, self.limit is not None
+        return n_best_answers(piece.examples, piece.passages, read.tokens, places, logits, *self.sizes, null)
 
     def report(self, where: object) -> None:
         """Print one line if questions were cut since the last report. where: the file."""

@@ -133,13 +133,8 @@ def main(argv: list[str]) -> None:
 
     devices.choose(options.device)
     fine_tuned = load(options.model, options.compute)
-    reader = Reader(
-        fine_tuned,
-        batch=options.batch,
-        n_best=1,
-        max_answer_length=options.max_answer_length,
-        null=False,
-    )
+    length = options.max_answer_length
+    reader = Reader(fine_tuned, batch=options.batch, limit=None, n_best=1, max_answer_length=length)
     with reader.counted("threshold", "questions", examples.count(options.dataset)):
         rules = languages.rules(fine_tuned.kind.language, first, options.dataset, "--data.language of squad.train")
         outcomes = [

@@ -1,10 +1,10 @@
 """What `bert.load` gives for a run of tasks.train: classes, labels, numbers, choices and tags of texts."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
 from bert import api
-from bert.api import Chosen, Class, Functions, Labels, Settings, Tagged
+from bert.api import Chosen, Class, Labels, Settings, Tagged
 from bert.core.errors import UsageError
 from bert.runs import Run
 from tasks import examples, inputs, loading
@@ -16,81 +16,72 @@ from tasks.predict import predictions
 class OfTask(api.Model):
     """A fine-tuned model: what it predicts is what tasks.predict writes."""
 
+    use: ClassVar[str]
+    """the name of its method; that of numbers is regress"""
+    result: ClassVar[type]
+    """what the method returns; of numbers it is the number"""
+    example: ClassVar[Callable[..., Any]]
+    """makes an example of an id and what the method is given for one result"""
+
     def __init__(self, run: Run, settings: Settings) -> None:
-        self.model = loading.load(run, settings.compute, engine=settings.engine)
-        super().__init__(run, settings, self.model.encoder)
-        self.reader = Reader(self.model, settings.batch, compiled=False)
+        self.fine_tuned = loading.load(run, settings.compute, engine=settings.engine)
+        use = "regress" if self.fine_tuned.kind.labels.regression else self.use
+        super().__init__(run, settings, self.fine_tuned.encoder, {use: self._results})
+        self.reader = Reader(self.fine_tuned, settings.batch, compiled=False)
 
-    def predict(self, given: Iterable[Any]) -> Iterator[dict[str, Any]]:
-        """Yield what is predicted for each example, without its id; tell at the end if something did not fit."""
-        kind = self.model.kind
+    def _results(self, *columns: Iterable[Any]) -> Iterator[Any]:
+        """Yield the result of each row of columns; tell at the end if something did not fit."""
+        kind = self.fine_tuned.kind
         kind.seen = inputs.EncodingCounts()
-        for line in predictions(self.model, self.reader, given):
-            yield {name: value for name, value in line.items() if name != "id"}
+        given = (self.example(str(number), *row) for number, row in enumerate(zip(*columns, strict=True)))
+        for line in predictions(self.reader, given):
+            del line["id"]
+            yield line["value"] if kind.labels.regression else self.result(**line)
         kind.seen.report("the texts", kind.length)
-
-
-def _are_texts(words: Any) -> bool:
-    """Return whether this is a list of texts."""
-    return isinstance(words, list | tuple) and all(isinstance(word, str) for word in words)
-
-
-def _texts(firsts: list[str], seconds: list[str | None]) -> Iterator[TextExample]:
-    for number, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
-        yield TextExample(id=str(number), first=first, second=second)
 
 
 class Classifying(OfTask):
     """A class, or a number, of a text or a pair of texts."""
 
-    def functions(self) -> Functions:
-        """As Model has it."""
-        own: Functions = (
-            {"regress": self._numbers} if self.model.kind.labels.regression else {"classify": self._classes}
-        )
-        return own | super().functions()
+    use = "classify"
+    result: ClassVar[type] = Class
 
-    def _classes(self, firsts: list[str], seconds: list[str | None]) -> Iterator[Class]:
-        return (Class(**line) for line in self.predict(_texts(firsts, seconds)))
-
-    def _numbers(self, firsts: list[str], seconds: list[str | None]) -> Iterator[float]:
-        return (line["value"] for line in self.predict(_texts(firsts, seconds)))
+    @staticmethod
+    def example(identity: str, first: str, second: str | None) -> TextExample:
+        """As OfTask has it."""
+        return TextExample(id=identity, first=first, second=second)
 
 
-class Labelling(OfTask):
+class Labelling(Classifying):
     """Any number of labels of a text or a pair of texts."""
 
-    def functions(self) -> Functions:
-        """As Model has it."""
-        return {"label": self._labels} | super().functions()
-
-    def _labels(self, firsts: list[str], seconds: list[str | None]) -> Iterator[Labels]:
-        return (Labels(**line) for line in self.predict(_texts(firsts, seconds)))
+    use, result = "label", Labels
 
 
 class Choosing(OfTask):
     """One of several choices."""
 
-    def functions(self) -> Functions:
-        """As Model has it."""
-        return {"choose": self._choices} | super().functions()
+    use, result = "choose", Chosen
 
-    def _choices(self, texts: list[str], choices: list[list[str]]) -> Iterator[Chosen]:
-        rows = (tuple((text, choice) for choice in of_text) for text, of_text in zip(texts, choices, strict=True))
-        given = (ChoiceExample(id=str(number), pairs=pairs) for number, pairs in enumerate(rows))
-        return (Chosen(**line) for line in self.predict(given))
+    @staticmethod
+    def example(identity: str, text: str, choices: Sequence[str]) -> ChoiceExample:
+        """As OfTask has it."""
+        return ChoiceExample(id=identity, pairs=tuple((text, choice) for choice in choices))
 
 
 class Tagging(OfTask):
     """A tag for each word of a sentence."""
 
-    def functions(self) -> Functions:
-        """As Model has it."""
-        return {"tag": self._tags} | super().functions()
+    use, result, example = "tag", Tagged, staticmethod(examples.sentence)
 
-    def _tags(self, sentences: list[Any]) -> Iterator[Tagged]:
+    def _results(self, *columns: Iterable[Any]) -> Iterator[Any]:
+        (sentences,) = columns
         for number, words in enumerate(sentences):
             if not isinstance(words, str) and not _are_texts(words):
                 raise UsageError(f"text[{number}] is {words!r}; give a text, or a list of its words")
-        given = (examples.sentence(str(number), words) for number, words in enumerate(sentences))
-        return (Tagged(**line) for line in self.predict(given))
+        return super()._results(sentences)
+
+
+def _are_texts(words: Any) -> bool:
+    """Return whether this is a list of texts."""
+    return isinstance(words, list | tuple) and all(isinstance(word, str) for word in words)

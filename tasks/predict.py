@@ -96,15 +96,14 @@ class Options:
             raise UsageError("--submission needs --input or --folder")
 
 
-def predictions(
-    fine_tuned: FineTuned[ExampleKind], reader: Reader[ExampleKind], examples: Iterable[Any]
-) -> Iterator[dict[str, Any]]:
+def predictions(reader: Reader[ExampleKind], examples: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """Yield the prediction of each example, in order; as many as are encoded at once are held in memory."""
     from tasks import features
 
-    for chunk in features.chunks(examples, fine_tuned.kind.at_once):
-        arrays = fine_tuned.kind.encode(chunk, fine_tuned.tokenizer)
-        yield from fine_tuned.kind.predictions(chunk, arrays, reader.logits(arrays, len(chunk)))
+    kind = reader.fine_tuned.kind
+    for chunk in features.chunks(examples, kind.at_once):
+        arrays = kind.encode(chunk, reader.fine_tuned.tokenizer)
+        yield from kind.predictions(chunk, arrays, reader.logits(arrays, len(chunk)))
 
 
 def with_told_ids(lines: Iterable[dict[str, Any]], path: Path) -> Iterator[dict[str, Any]]:
@@ -159,13 +158,13 @@ def own_layout(fine_tuned: FineTuned[ExampleKind], data: TaskData) -> TaskData:
     return dataclasses.replace(data, task="regress" if fine_tuned.kind.labels.regression else "classify")
 
 
-def answer(fine_tuned: FineTuned[ExampleKind], reader: Reader[ExampleKind], texts: Sequence[str]) -> str:
+def answer(reader: Reader[ExampleKind], texts: Sequence[str]) -> str:
     """Return the prediction for a text or a pair of texts, as JSON."""
     first, second, *rest = (*texts, None)
-    if (rest and rest != [None]) or not fine_tuned.kind.of_texts:
+    if (rest and rest != [None]) or not reader.fine_tuned.kind.of_texts:
         raise UsageError("texts on the command line are for models of one text or of a pair; give --input")
     example = TextExample(id="text", first=str(first), second=second)
-    return json.dumps(next(predictions(fine_tuned, reader, [example])), ensure_ascii=False)
+    return json.dumps(next(predictions(reader, [example])), ensure_ascii=False)
 
 
 def main(argv: list[str]) -> None:
@@ -182,7 +181,7 @@ def main(argv: list[str]) -> None:
     data = datasets.in_windows(fine_tuned.kind.data, options.windows, options.stride)
     fine_tuned.kind.data, reader = data, Reader(fine_tuned, options.batch)
     if options.texts:
-        print(answer(fine_tuned, reader, options.texts))
+        print(answer(reader, options.texts))
         fine_tuned.kind.seen.report("the text", data.length)
         return
     data = datasets.with_columns(data, options.text, None)
@@ -202,8 +201,7 @@ def main(argv: list[str]) -> None:
             if options.text and task in glue.TASKS:
                 of_task = own_layout(fine_tuned, of_task)
             examples = datasets.of(of_task).read(of_task, path, "test", Skipped(strict=True))
-            lines = predictions(fine_tuned, reader, examples)
-            lines = with_told_ids(lines, path)
+            lines = with_told_ids(predictions(reader, examples), path)
             if options.n_best:
                 lines = (best(prediction, options.n_best) for prediction in lines)
             with reader.counted("predict", "examples", datasets.count(of_task, path, "test")):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from bert import api
-from bert.api import Continuation, Functions, Sampling, Settings
+from bert.api import Continuation, Sampling, Settings
 from bert.core.errors import UsageError
 from bert.engines import engine as engines
 from bert.hardware.devices import Device
@@ -21,12 +21,8 @@ class Causal(api.Model):
                 f"compute {settings.compute} has no effect: a causal model computes in float32; leave it out"
             )
         engines.choose(settings.engine, run.config, settings.compute)  # raises an error if it is openvino
-        super().__init__(run, settings)
+        super().__init__(run, settings, None, {"generate": self._generate})
         self.device, self.model = device, trained.load(run.path)
-
-    def functions(self) -> Functions:
-        """As Model has it."""
-        return {"generate": self._generate}
 
     def _generate(self, prompts: list[str], options: Sampling) -> Iterable[Continuation]:
         how = generate.Options(run=self.run.path, prompts=tuple(prompts), batch=self.settings.batch, **options)

@@ -70,11 +70,6 @@ class Searching(Head):
         self.before = {name: says.prompt(name) for name in (QUERY, DOCUMENT)}
         self.cutter = Cutter(run.tokenizer, self.reader.length, before=self.before[DOCUMENT])
 
-    @classmethod
-    def load(cls, run: Run, compute: Compute, batch: int, engine: EngineName) -> "Searching":
-        """As Head has it, for documents that are sent, without answers."""
-        return cls(run, run.encoder(compute, engine), batch, lambda: None, None)
-
     def details(self) -> dict[str, Any]:
         """Return the number of passages of the index, 0 without one."""
         return {"passages": len(self.index) if self.index else 0}
@@ -89,9 +84,7 @@ class Searching(Head):
             if len(sent) > most:
                 raise RequestError(f"the documents have more than {most} passages; send less")
         documents = (self.before[DOCUMENT] + self.cutter.embedded(passage) for passage in sent)
-        texts = [self.before[QUERY] + item.query, *documents]
-        _, splits = self.run.tokenizer.encode(texts)
-        lengths = np.minimum(np.diff(splits) + 2, self.reader.length).tolist()
+        rows, _ = self.reader.prepare([self.before[QUERY] + item.query, *documents])
 
         def found(results: list[Any]) -> list[Hit]:
             features = np.stack(results)
@@ -113,7 +106,7 @@ class Searching(Head):
             listed = {"passages": [dataclasses.asdict(one) for one in hits]}
             return dataclasses.replace(read, head=head, finish=lambda results: listed | read.finish(results))
 
-        return Prepared(texts, lengths, finish, then=then if item.answer else None)
+        return Prepared(rows, [len(row) for row in rows], finish, then=then if item.answer else None)
 
     def _passages(self, item: Search) -> Iterator[Passage]:
         """Yield the passages of the documents. Raise RequestError if there is nothing to search."""
@@ -128,9 +121,9 @@ class Searching(Head):
         if not count:
             raise RequestError("the documents have no words")
 
-    def compute(self, rows: Sequence[str]) -> list[np.ndarray]:
+    def compute(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the features of each text [D]."""
-        return [encoded.features[0] for encoded in self.reader.encode(list(rows))]
+        return [features[0] for features in self.reader.features(rows)]
 
     def example(self) -> Search:
         """Return a query of one word, to a text of two."""

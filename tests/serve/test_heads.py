@@ -14,7 +14,6 @@ from serve.heads import Head
 from serve.items import Choices, Masked, Passage, Question, RequestError, Sentence, Text
 from serve.models import Models
 from squad import model as squad_model
-from squad.answers import MAX_ANSWER_LENGTH
 from squad.examples import Dataset, Example
 from squad.reader import Reader
 from tasks import loading
@@ -48,7 +47,7 @@ def answers(asked: Head, items: list[Any]) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_questions_have_the_answers_of_squad_predict(models: Models, folders: dict[str, Path]) -> None:
     model = squad_model.load(folders["answer"])
-    reader = Reader(model, batch=3, n_best=20, max_answer_length=MAX_ANSWER_LENGTH, null=True)
+    reader = Reader(model, batch=3, limit=0.0)
     texts = [text for text in HOSTILE if text]
     asked = [(question, text) for question in QUESTIONS if question for text in texts]
     examples = [Example(id="", question=question, passage=n, answers=()) for n, (question, _) in enumerate(asked)]
@@ -126,7 +125,7 @@ def test_tasks_have_the_answers_of_tasks_predict(name: str, models: Models, fold
         items = [Text(text=text) for text in HOSTILE] + [Text(text="a", second=text) for text in HOSTILE]
         examples = [TextExample(id="", first=item.text, second=item.second) for item in items]
     model = loading.load(folders[name])
-    expected = predictions(model, tasks_model.Reader(model, batch=3), examples)
+    expected = predictions(tasks_model.Reader(model, batch=3), examples)
     route = "classify" if name == "regress" else name
     for found, line, example in zip(answers(head(models, name, route), items), expected, examples, strict=True):
         del line["id"]

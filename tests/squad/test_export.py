@@ -89,7 +89,7 @@ class Both:
         self.folder = exported(self.run, folder / "served")
         self.loaded = tf.saved_model.load(str(self.folder))
         self.served, self.limit = self.loaded.signatures["serving_default"], limit
-        self.reader = Reader(model.load(self.run), batch=32, n_best=20, max_answer_length=30, null=limit is not None)
+        self.reader = Reader(model.load(self.run), batch=32, limit=limit)
 
     def assert_same(self, pairs):
         assert_same(self.served, self.reader, self.limit, pairs)

@@ -51,7 +51,7 @@ def read(model: TaskModel, tmp_path: Path) -> Callable[..., Reader]:
             head=model.head,
             kind=AnswerSpans(Windowing(max_seq_length=LONGEST, max_query_length=9), impossible=False),
         )
-        return Reader(fine_tuned, batch=batch, n_best=3, max_answer_length=5, null=False)
+        return Reader(fine_tuned, batch=batch, n_best=3, max_answer_length=5, limit=None)
 
     return reader
 

@@ -31,7 +31,7 @@ def served_and_predicted(
     described = entries(datasets.kind(data, names))
     run = a_run(folder / "run", labels.of(described, folder), described)
     model = load(run)
-    return exported(run, folder / "served"), list(predictions(model, Reader(model, batch=8), examples))
+    return exported(run, folder / "served"), list(predictions(Reader(model, batch=8), examples))
 
 
 def test_classes_of_texts_and_pairs(tmp_path: Path) -> None:

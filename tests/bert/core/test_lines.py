@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bert import encode, fill_mask
+from bert import encode
 from bert.core import files
 from bert.core.errors import InputError
 from data.layouts import plain
@@ -39,7 +39,6 @@ def test_every_reader_of_lines_finds_the_lines_that_line_feeds_divide(content, e
     with files.open_text(path) as stream:
         assert [line.removesuffix("\n") for line in files.read_lines(stream, path)] == expected
     assert list(encode.read_texts(path)) == expected
-    assert [line for line, _ in fill_mask._lines(path)] == expected
     with files.open_text(path) as stream:
         documents = [text.text for text in plain.documents(stream, "line", path)]
     assert documents == [line for line in expected if line.strip()]

@@ -136,7 +136,7 @@ def of_task(folder: Path, name: EngineName) -> Reader:
     run = Run.open(folder)
     if run.head and run.head.kind == "answer_span":
         model = squad_model.load(run, engine=name)
-        return SquadReader(model, batch=2, n_best=3, max_answer_length=5, null=False, compiled=False)
+        return SquadReader(model, batch=2, n_best=3, max_answer_length=5, limit=None, compiled=False)
     return tasks_model.Reader(loading.load(run, engine=name), 2, compiled=False)
 
 
