@@ -16,6 +16,7 @@ if [ "$found" != 3.11 ]; then
 fi
 tests=(tests/bert/hardware/test_devices.py tests/bert/training/test_{step,optimizer,checkpoint}.py
     tests/bert/model/test_{encoder,attention,heads,inference,fused_ops}.py tests/extensions/kernels/test_cudnn.py
-    tests/bert/text/test_{records,tokenization,wordpiece}.py tests/bert/export tests/squad/test_export.py)
+    tests/bert/text/test_{records,tokenization,wordpiece}.py
+    tests/bert/export/test_{main,texts,tokenizer,warmup,words}.py tests/squad/test_export.py)
 exec scripts/extra_venv.sh tf217 .venv-tf217/bin/python -m pytest -n 2 --dist worksteal \
     -m "not (multiprocess or thorough or parity)" "${tests[@]}" "$@"
