@@ -436,8 +436,7 @@ def routes() -> list[type[Head]]:
 
 def of_run(run: Run, compute: Compute, batch: int, engine: EngineName = "tensorflow") -> list[Head]:
     """Load a run; return what it can be asked. Raise InputError if it is of a kind that is not served."""
-    if run.config.causal:
-        raise InputError(f"{run.path}: a causal model, which is not served; see python -m bert.generate")
+    run.config.refuse_causal(run.path, ", which is not served; see python -m bert.generate")
     if run.head is None and not run.has(MASKED_LM):
         return [Embedding.load(run, compute, batch, engine)]
     of_kind = {head.kind.name: head for head in HEADS if head.kind}

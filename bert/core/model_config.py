@@ -156,6 +156,11 @@ class ModelConfig:
         """Width of the embeddings."""
         return self.embedding_size or self.hidden_size
 
+    def refuse_causal(self, run: Path, why: str) -> None:
+        """Raise InputError if the model is causal. why: that a command does not take one, as the end of the message."""
+        if self.causal:
+            raise InputError(f"{run}: a causal model{why}")
+
     def is_local(self, layer: int) -> bool:
         """Return whether the attention of layer `layer`, from 0, is local."""
         return self.local_window > 0 and layer % self.global_every != 0
