@@ -143,8 +143,7 @@ def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
     from bert.convert import run
 
     config = ModelConfig.load(options.run / "bert_config.json")
-    if config.causal:
-        raise InputError(f"{options.run}: a causal model; its tokens spell every word, so it needs no new ones")
+    config.refuse_causal(options.run, "; its tokens spell every word, so it needs no new ones")
     if not (options.run / "vocab.txt").exists():
         raise InputError(
             f"{options.run}: has no vocab.txt, and its tokenizer.json needs no new words, since its tokens spell all; "

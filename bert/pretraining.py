@@ -34,13 +34,7 @@ from bert.training.task import Task
 
 SPLITS = ("train", "heldout")
 SINGLE_PROCESS = Communicator()
-CAUSAL: Rows[Callable[..., Any]] = Rows(
-    {
-        "task": "extensions.gpt.task:CausalLM",
-        "datasets": "extensions.gpt.pretraining:datasets",
-    }
-)
-"""what a causal model has instead: its task, and what opens its samples"""
+CAUSAL = "extensions.gpt.pretraining:OBJECTIVE"  # what a causal model learns; no flag chooses another
 PLAN = "bert.plan.demand:describe"  # what --print shows
 TEACHING: Rows[Callable[..., Any]] = Rows(
     {
@@ -135,16 +129,44 @@ class Pretraining(Task):
         return {"mlm": losses.soft_labels(scores, taught, batch["masked_lm_weights"], temperature)}
 
 
+def masked_samples(folder: Path, config: PretrainConfig, comm: Communicator) -> tuple[loop.Data, loop.Data | None]:
+    """Return what `datasets` does, of masked samples.
+
+    Raise InputError if all training pairs for next-sentence prediction have the same label.
+    """
+    if config.data.length:
+        raise UsageError("data.length is for causal models; the data of other models have their length; leave it out")
+    described = on_rank_zero(lambda: records.checked(folder), comm)
+    how = config.run.seed, config.data.skip_bad, config.data.mask_shares, described
+    train_split = records.samples(folder, "train", *how)
+    heldout = records.samples(folder, "heldout", *how) if records.has_split(described, "heldout") else None
+    _check_shares(config.data.mask_shares, train_split)
+    if pairs_of(train_split) == "nsp" and (label := train_split.only_label()) is not None:
+        raise InputError(
+            f"{folder}: all training pairs have label {label}, from which next-sentence prediction learns nothing; "
+            "make the data with --pairs sop or none, or from more documents"
+        )
+    return train_split, heldout
+
+
+def _fine_tuning(run: Path) -> Sequence[object]:
+    return "tasks.train", "RECIPE", "--init.checkpoint", run, "--data.train", "FILE"
+
+
 @dataclass(frozen=True, kw_only=True)
 class PretrainingObjective:
-    """What a model of masked samples learns, a row of `OBJECTIVES`."""
+    """What a model learns: a row of `OBJECTIVES`, from masked samples, or `CAUSAL`."""
 
     task: Callable[[PretrainConfig, loop.Data, Parts], Task]
     """makes what is trained; the parts say which part of the model this device holds"""
+    samples: Callable[[Path, PretrainConfig, Communicator], tuple[loop.Data, loop.Data | None]] = masked_samples
+    """opens them, as `datasets`"""
     has_pairs: bool = False
     """whether the samples may have an objective on pairs of sentences"""
     new_heads: tuple[str, ...] = ()
     """heads that begin anew if the initial weights have none"""
+    then: Callable[[Path], Sequence[object]] = _fine_tuning
+    """returns the words of a command that uses the trained model, which is in this run directory"""
 
 
 WORDS_AND_PAIRS = PretrainingObjective(
@@ -153,8 +175,8 @@ WORDS_AND_PAIRS = PretrainingObjective(
 
 
 def objective_of(config: PretrainConfig) -> PretrainingObjective:
-    """Return what a model that is not causal learns."""
-    row: PretrainingObjective = OBJECTIVES[config.objective.name]
+    """Return what a model learns."""
+    row: PretrainingObjective = rows.load(CAUSAL) if config.model.causal else OBJECTIVES[config.objective.name]
     return row
 
 
@@ -175,8 +197,6 @@ def resolve(config: PretrainConfig, data: loop.Data, device: Device, replicas: i
             f"{data.manifest.path} has sequences of {length} tokens, more than model.max_position_embeddings "
             f"{config.model.max_position_embeddings}; raise that, or make the data with shorter sequences"
         )
-    if config.model.causal and config.batch.pack:
-        raise UsageError("batch.pack has no effect: the sequences of a causal model have no padding; leave it out")
     if config.run.steps == 0:
         raise UsageError("run.steps is 0; give the number of updates with --run.steps")
     return dataclasses.replace(
@@ -192,26 +212,10 @@ def datasets(
 ) -> tuple[loop.Data, loop.Data | None]:
     """Return the training and the held-out samples in `folder`, if there are any.
 
-    Rank 0 looks at all files; the other ranks open those that they read.
-
-    Raise InputError if all training pairs for next-sentence prediction have the same label.
+    Rank 0 looks at all files; the other ranks open those that they read. Raise UsageError for a setting that has no
+    effect on them.
     """
-    if config.model.causal:
-        tokens: tuple[loop.Data, loop.Data] = CAUSAL["datasets"](folder, config, SPLITS, comm)
-        return tokens
-    if config.data.length:
-        raise UsageError("data.length is for causal models; the data of other models have their length; leave it out")
-    described = on_rank_zero(lambda: records.checked(folder), comm)
-    how = config.run.seed, config.data.skip_bad, config.data.mask_shares, described
-    train_split = records.samples(folder, "train", *how)
-    heldout = records.samples(folder, "heldout", *how) if records.has_split(described, "heldout") else None
-    _check_shares(config.data.mask_shares, train_split)
-    if pairs_of(train_split) == "nsp" and (label := train_split.only_label()) is not None:
-        raise InputError(
-            f"{folder}: all training pairs have label {label}, from which next-sentence prediction learns nothing; "
-            "make the data with --pairs sop or none, or from more documents"
-        )
-    return train_split, heldout
+    return objective_of(config).samples(folder, config, comm)
 
 
 def _check_shares(shares: tuple[float, ...], data: loop.Data) -> None:
@@ -227,16 +231,15 @@ def _check_shares(shares: tuple[float, ...], data: loop.Data) -> None:
 
 
 def pairs_of(data: loop.Data) -> str:
-    """Return the objective on pairs for which samples were made; other programs' are for "nsp"."""
+    """Return the objective on pairs for which samples were made; other programs' are for "nsp", a stream for "none"."""
+    if data.description.kind == "tokens":
+        return "none"
     made = data.description.instances
     return made.pairs if made else "nsp"
 
 
 def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
     """Return the task of the model on these data; `parts` says which part of the model this device holds."""
-    if config.model.causal:
-        causal: Task = CAUSAL["task"](config.model, config.run.seed, parts)
-        return causal
     _check_pairs(config, data)
     return objective_of(config).task(config, data, parts)
 
@@ -256,7 +259,7 @@ def describe(config: PretrainConfig, data: loop.Data, ranks: int) -> str:
         raise UsageError(f"--parallel.tensor {parts} does not divide --print {ranks}; give a multiple of it")
     requested, config = config, resolve(config, data, Device(kind="GPU"), ranks // parts)
     sequence = loop.sequence_length(config.model, data)
-    predictions = sequence if config.model.causal else data.spec["masked_lm_ids"]["shape"][0]
+    predictions = data.spec.get("masked_lm_ids", {"shape": [sequence]})["shape"][0]  # of a stream, all are predicted
     teacher = TEACHING["teacher_of"](config, sequence, SINGLE_PROCESS).config if config.distill.teacher else None
     planned: Callable[..., dict[str, str]] = rows.load(PLAN)
     lines = planned(config, ranks, sequence=sequence, predictions=predictions, available=len(data), teacher=teacher)
@@ -363,7 +366,7 @@ def _check_later(begin: _PhaseStart, comm: Communicator) -> None:
 
 def _check_heads(before: _PhaseStart, later: _PhaseStart) -> None:
     """Raise UsageError if a phase needs a head that the phase before it has not."""
-    if later.config.model.causal or objective_of(later.config).new_heads:
+    if objective_of(later.config).new_heads:
         return
     if before.config.objective.name != later.config.objective.name:
         learned = later.config.objective.name.replace("_", " ")
@@ -463,9 +466,7 @@ def start(phases: Sequence[Phase], recorded: str) -> None:
 def _tell_end(phase: Phase) -> None:
     """Print what was made, and what a model of this kind is for."""
     run, every = phase.config.run.path, (each for recipe in recipes.RECIPES.values() for each in recipe.phases)
-    then: list[object] = ["tasks.train", "RECIPE", "--init.checkpoint", run, "--data.train", "FILE"]
+    then = objective_of(phase.config).then(run)
     if after := next((each.name for each in every if each.after == phase.name), None):
         then = ["bert.pretrain", after, "--init.checkpoint", run, "--data.train", "DIR"]
-    elif phase.config.model.causal:
-        then = ["bert.generate", run, "TEXT"]
     ending.print_next_command(run, f"{checkpoint.newest(run):,} updates", "python", "-m", *then)

@@ -330,8 +330,7 @@ def routes() -> list[type[Head]]:
 
 def of_run(run: Run, compute: Compute, batch: int, engine: EngineName = "tensorflow") -> list[Head]:
     """Load a run; return what it can be asked. Raise InputError if it is of a kind that is not served."""
-    if run.config.causal:
-        raise InputError(f"{run.path}: a causal model, which is not served; see python -m bert.generate")
+    run.config.refuse_causal(run.path, ", which is not served; see python -m bert.generate")
     model = api.of_run(run, api.Settings(compute=compute, batch=batch, engine=engine))
     of_kind = {head.kind.name: head for head in HEADS if head.kind}
     own = [of_kind[run.head.kind]] if run.head else [Filling] if run.has(MASKED_LM) else []

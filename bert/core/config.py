@@ -498,8 +498,8 @@ class TrainConfig:
         )
 
     @property
-    def generator(self) -> ModelConfig | None:
-        """Return the architecture of the generator that is trained beside the model; None if there is none."""
+    def further(self) -> ModelConfig | None:
+        """Return the architecture of a further encoder, which is trained beside the model; None if there is none."""
         return None
 
 
@@ -517,9 +517,9 @@ class PretrainConfig(TrainConfig):
         self.objective.check(self)
 
     @property
-    def generator(self) -> ModelConfig | None:
-        """Return the architecture of the generator that is trained beside the model; None if there is none."""
-        return self.objective.generator(self.model)
+    def further(self) -> ModelConfig | None:
+        """Return the architecture of a further encoder, which is trained beside the model; None if there is none."""
+        return self.objective.further(self.model)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -164,6 +164,11 @@ class ModelConfig:
         made = {one: scope(one, bases[one] if self.positions == "rotary" else None) for one in set(local)}
         return [made[one] for one in local]
 
+    def refuse_causal(self, run: Path, why: str) -> None:
+        """Raise InputError if the model is causal. why: that a command does not take one, as the end of the message."""
+        if self.causal:
+            raise InputError(f"{run}: a causal model{why}")
+
     def save(self, path: Path) -> None:
         """Write `bert_config.json`."""
         files.write_json(path, dataclasses.asdict(self))

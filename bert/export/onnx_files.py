@@ -117,8 +117,7 @@ def load(run: Path, compute: Compute, opset: int) -> Exported:
     """
     opened = Run.open(run)
     config, head = opened.config, opened.head
-    if config.causal:
-        raise InputError(f"{run}: a causal model, which has no export to ONNX")
+    config.refuse_causal(run, ", which has no export to ONNX")
     _ = opened.tokenizer  # raises an error if its vocabulary, which goes with the model, has another size
     kind = head.kind if head else (MASKED_LM if opened.has(MASKED_LM) else "")
     if head and KINDS[head.kind].has_classes and not (head.labels or head.regression):

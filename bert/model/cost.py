@@ -1,7 +1,7 @@
 """Parameters of a model, the FLOP of a sequence, and the bytes of its state on each rank, from a configuration.
 
-generator, in several functions: the architecture of the generator that replaced-token detection trains beside the
-model; None if there is none. teacher: likewise, of the model whose outputs are learned (`extensions.distillation`).
+further, in several functions: the architecture of an encoder that the objective trains beside the model; None if
+there is none. teacher: likewise, of the model whose outputs are learned (`extensions.distillation`).
 """
 
 from bert.core.config import ModelConfig, ParallelConfig, TrainConfig
@@ -12,9 +12,9 @@ CHUNK_BYTES = 1 << 27  # of the float32 scores of the vocabulary that a causal m
 MOMENTS = 8  # bytes of the two moments of a parameter
 
 
-def parameters(model: ModelConfig, generator: ModelConfig | None = None) -> int:
+def parameters(model: ModelConfig, further: ModelConfig | None = None) -> int:
     """Return the number of parameters in pretraining, including the heads; a causal model has none."""
-    return weights.count(weights.pretrained(model, generator))
+    return weights.count(weights.pretrained(model, further))
 
 
 def encoder_parameters(model: ModelConfig) -> int:
@@ -22,10 +22,10 @@ def encoder_parameters(model: ModelConfig) -> int:
     return weights.count(weights.encoder(model))
 
 
-def local_parameters(model: ModelConfig, parts: int, generator: ModelConfig | None = None) -> int:
+def local_parameters(model: ModelConfig, parts: int, further: ModelConfig | None = None) -> int:
     """Return the number of parameters that one of the ranks holds which divide a model by tensor parallelism."""
-    divided = weights.count(weight for weight in weights.pretrained(model, generator) if weight.axis is not None)
-    return parameters(model, generator) - divided + -(-divided // parts)
+    divided = weights.count(weight for weight in weights.pretrained(model, further) if weight.axis is not None)
+    return parameters(model, further) - divided + -(-divided // parts)
 
 
 def teacher_parameters(teacher: ModelConfig) -> int:
@@ -43,7 +43,7 @@ def state_bytes(
     model: ModelConfig,
     replicas: int,
     parallel: ParallelConfig,
-    generator: ModelConfig | None = None,
+    further: ModelConfig | None = None,
     in_encoder: int | None = None,
     teacher: ModelConfig | None = None,
     kept: int = MOMENTS,
@@ -55,7 +55,7 @@ def state_bytes(
     the encoder, or for it, if it is frozen itself; None: all its own. kept: `OptimizerConfig.bytes_kept`. beside: how
     many parameters learn beside the model (`projection_parameters`).
     """
-    count = local_parameters(model, parallel.tensor, generator) + beside
+    count = local_parameters(model, parallel.tensor, further) + beside
     learning = count
     if in_encoder is not None:
         learning = parameters(model) - encoder_parameters(model) + in_encoder + beside
@@ -70,7 +70,7 @@ def flops(
     predictions: float,
     states: float | None = None,
     *,
-    generator: ModelConfig | None = None,
+    further: ModelConfig | None = None,
 ) -> float:
     """Return the floating-point operations of training on one sequence, in matrix products only.
 
@@ -80,9 +80,9 @@ def flops(
     computed after its attention, all by default.
     """
     width, layers = model.hidden_size, model.num_hidden_layers
-    if generator:
+    if further:
         detection = 3.0 * 2 * sequence * width * (width + 1)
-        return flops(model, sequence, 0) + detection + flops(generator, sequence, predictions, states)
+        return flops(model, sequence, 0) + detection + flops(further, sequence, predictions, states)
     attention = 2 * sequence * 3 * width * width + 4 * sequence * sequence * width
     tokens = (layers - 1) * sequence + (sequence if states is None else states)
     if model.masked_lm_head == "linear":

@@ -164,13 +164,13 @@ def head(name: str, config: ModelConfig, prefix: str = "", outputs: int = 0) -> 
             yield from of_part(part, config, prefix, outputs=outputs)
 
 
-def pretrained(config: ModelConfig, generator: ModelConfig | None = None) -> Iterator[Weight]:
-    """Yield all weights of a model in pretraining. generator: of replaced-token detection, trained beside it."""
+def pretrained(config: ModelConfig, further: ModelConfig | None = None) -> Iterator[Weight]:
+    """Yield all weights of a model in pretraining. further: an encoder that the objective trains beside it."""
     yield from encoder(config)
-    if generator:
-        yield from encoder(generator, f"{GENERATOR}/")
-        yield from head(MASKED_LM, generator, f"{GENERATOR}/")
-    heads = (REPLACED_TOKEN,) if generator else () if config.causal else (MASKED_LM, "pooler", "next_sentence")
+    if further:
+        yield from encoder(further, f"{GENERATOR}/")
+        yield from head(MASKED_LM, further, f"{GENERATOR}/")
+    heads = (REPLACED_TOKEN,) if further else () if config.causal else (MASKED_LM, "pooler", "next_sentence")
     for name in heads:
         yield from head(name, config)
 

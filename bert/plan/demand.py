@@ -1,6 +1,6 @@
 """Estimate a pretraining run: activations, communication, what the update holds, and the plan as a table.
 
-generator, teacher: as in `bert.model.cost`.
+further, teacher: as in `bert.model.cost`.
 """
 
 import dataclasses
@@ -21,25 +21,25 @@ from bert.model.cost import (
 BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
 
 
-def embeddings_share(model: ModelConfig, parts: int = 1, generator: ModelConfig | None = None) -> float:
+def embeddings_share(model: ModelConfig, parts: int = 1, further: ModelConfig | None = None) -> float:
     """Return the share of the embeddings among the parameters of a rank: their gradients are complete last."""
     tables = [table for row in weights.OUTER if row.kind == "table" for table in weights.of_part(row, model)]
     rows = sum(-(-table.shape[0] // (1 if table.axis is None else parts)) for table in tables)
-    return rows * model.embedding_width / local_parameters(model, parts, generator)
+    return rows * model.embedding_width / local_parameters(model, parts, further)
 
 
-def exposed_share(model: ModelConfig, parallel: ParallelConfig, generator: ModelConfig | None = None) -> float:
+def exposed_share(model: ModelConfig, parallel: ParallelConfig, further: ModelConfig | None = None) -> float:
     """Return the share of a rank's gradients whose sum overlap cannot hide.
 
     These are the embeddings' and those of one bucket: nothing travels until the first bucket is complete.
     """
-    gradients = 4.0 * local_parameters(model, parallel.tensor, generator)
-    return min(1.0, embeddings_share(model, parallel.tensor, generator) + parallel.bucket_bytes(gradients) / gradients)
+    gradients = 4.0 * local_parameters(model, parallel.tensor, further)
+    return min(1.0, embeddings_share(model, parallel.tensor, further) + parallel.bucket_bytes(gradients) / gradients)
 
 
 def checkpoint_bytes(config: PretrainConfig, teacher: ModelConfig | None) -> int:
     """Return the size of a checkpoint: all weights in float32, and what the optimizer keeps of each."""
-    count = parameters(config.model, config.generator) + projection_parameters(config, teacher)
+    count = parameters(config.model, config.further) + projection_parameters(config, teacher)
     return count * (BYTES["float32"] + config.optimizer.bytes_kept)
 
 
@@ -47,7 +47,7 @@ def update_bytes(
     model: ModelConfig,
     replicas: int,
     parallel: ParallelConfig,
-    generator: ModelConfig | None = None,
+    further: ModelConfig | None = None,
     teacher: ModelConfig | None = None,
     kept: int = MOMENTS,
     beside: int = 0,
@@ -57,8 +57,8 @@ def update_bytes(
     All ranks hold the summed gradients. With a sharded optimizer a rank holds its share of them and of the new weights,
     and the new weights of one bucket, which it has gathered. A variable larger than a bucket has one of its own.
     """
-    state = state_bytes(model, replicas, parallel, generator, teacher=teacher, kept=kept, beside=beside)
-    count = local_parameters(model, parallel.tensor, generator) + beside
+    state = state_bytes(model, replicas, parallel, further, teacher=teacher, kept=kept, beside=beside)
+    count = local_parameters(model, parallel.tensor, further) + beside
     if replicas == 1:
         return state
     if not parallel.shard_optimizer:
@@ -76,7 +76,7 @@ def update_flops(config: PretrainConfig, sequence: int, predictions: int, teache
     model, distill = config.model, config.distill
     states = None if model.causal else states_read(predictions)
     if teacher is None:
-        return flops(model, sequence, predictions, states, generator=config.generator)
+        return flops(model, sequence, predictions, states, further=config.further)
     scored, taught = (predictions if is_scored else 0 for is_scored in (distill.outputs, distill.has_soft_labels))
     own = flops(model, sequence, scored, None if distill.needs_last_states else states)
     used = dataclasses.replace(teacher, num_hidden_layers=distill.layers_used(model, teacher))
@@ -107,8 +107,8 @@ def activations(
         scores, layer = _teacher_activations(config, teacher, sequence, predictions, rows)
         terms |= {"losses of layers": _distance_activations(config, teacher, sequence, rows)}
         return terms | {"teacher": max(scores, layer - sum(terms.values()))}
-    if config.generator:  # the arrays of two models; the scores of words are those of the generator
-        own, plain = config.generator, ObjectiveConfig()
+    if config.further:  # the arrays of two models; the scores of words are those of the further one
+        own, plain = config.further, ObjectiveConfig()
         each = [
             _of_one_model(dataclasses.replace(config, model=model, objective=plain), sequence, scored, rows, cpu)
             for model, scored in ((config.model, 0), (own, predictions))
@@ -118,7 +118,7 @@ def activations(
 
 
 def _of_one_model(config: PretrainConfig, sequence: int, predictions: int, rows: int, cpu: bool) -> dict[str, int]:
-    """Return the bytes as `activations`, without a teacher and a generator."""
+    """Return the bytes as `activations`, without a teacher and a further encoder."""
     model, size, wide = config.model, BYTES[config.precision.compute], BYTES[config.precision.residual]
     layers, width, inner = model.num_hidden_layers, model.hidden_size, model.intermediate_size
     tokens = (rows or config.batch.per_device) * sequence
@@ -220,20 +220,20 @@ def describe(
     the batch cannot be divided among this many ranks.
     """
     config = dataclasses.replace(config, precision=config.precision.resolved(gpu=True))
-    generator = config.generator
-    count, run, batch = parameters(config.model, generator), config.run, config.batch
+    further = config.further
+    count, run, batch = parameters(config.model, further), config.run, config.batch
     parts = config.parallel.tensor
     replicas, holder = ranks // parts, "each" if parts == 1 else f"in groups of {parts}; each group"
     accumulation = batch.accumulation(replicas)
     sequences = run.steps * batch.total
     kept = config.optimizer.bytes_kept
     beside = projection_parameters(config, teacher)
-    state = state_bytes(config.model, replicas, config.parallel, generator, teacher=teacher, kept=kept, beside=beside)
+    state = state_bytes(config.model, replicas, config.parallel, further, teacher=teacher, kept=kept, beside=beside)
     arithmetic = sequences * update_flops(config, sequence, predictions, teacher)
     working = sum(activations(config, sequence, predictions, teacher=teacher).values())
-    update = update_bytes(config.model, replicas, config.parallel, generator, teacher, kept, beside)
+    update = update_bytes(config.model, replicas, config.parallel, further, teacher, kept, beside)
     memory = max(state + working, update)
-    local = local_parameters(config.model, parts, generator) + beside
+    local = local_parameters(config.model, parts, further) + beside
     traffic = f"{local * (2 if config.precision.compress else 4) / 1e6:,.0f} MB of gradients summed"
     if replicas > 1 and config.parallel.shard_optimizer:
         traffic += f", {local * 4 / 1e6:,.0f} MB of new weights gathered"

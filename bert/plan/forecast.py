@@ -100,7 +100,7 @@ def unit_of(hours: float) -> tuple[float, str]:
 def replicas(config: PretrainConfig, cluster: Cluster) -> int:
     """Return the number of copies of the model. Raise UsageError if its parts do not fit the ranks and the model."""
     parts, divided = config.parallel.tensor, [("GPUs", cluster.ranks)]
-    for of, model in (("", config.model), (" of the generator", config.generator)):
+    for of, model in (("", config.model), (" of the generator", config.further)):
         if model:
             divided.append((f"attention heads{of}", model.num_attention_heads))
             divided.append((f"elements of the feed-forward layer{of}", model.intermediate_size))
@@ -203,7 +203,7 @@ def work_of(config: PretrainConfig, cluster: Cluster, job: Job) -> Work:
     """Return what one rank does in an update."""
     model, parallel, batch = config.model, config.parallel, config.batch
     copies, parts = cluster.ranks // parallel.tensor, parallel.tensor
-    local = cost.local_parameters(model, parts, config.generator) + cost.projection_parameters(config, job.teacher)
+    local = cost.local_parameters(model, parts, config.further) + cost.projection_parameters(config, job.teacher)
     travels = 2.0 if config.precision.compress else 4.0
     if parallel.shard_optimizer:  # gradients are scattered, and new weights gathered: each is half of an all-reduce
         travels = (travels + 4.0) / 2
@@ -219,10 +219,10 @@ def work_of(config: PretrainConfig, cluster: Cluster, job: Job) -> Work:
         accumulation=batch.accumulation(copies),
         parameters=local / (copies if parallel.shard_optimizer else 1),
         gradients=local * travels if copies > 1 else 0.0,
-        collectives=sum(collectives(each) for each in (model, config.generator) if each),
+        collectives=sum(collectives(each) for each in (model, config.further) if each),
         recomputed=1 / 3 if model.recompute_activations else 0.0,
         overlap=parallel.overlap,
-        exposed=demand.exposed_share(model, parallel, config.generator),
+        exposed=demand.exposed_share(model, parallel, config.further),
     )
 
 
@@ -268,6 +268,6 @@ def _evaluation(config: PretrainConfig, cluster: Cluster, job: Job, rate: float,
     """Return the hours of all evaluations: forward passes, a third of the operations."""
     run = config.run
     count = run.steps // run.evaluate_every if run.evaluate_every else 0
-    flops = cost.flops(config.model, job.sequence, job.predictions, generator=config.generator) / 3
+    flops = cost.flops(config.model, job.sequence, job.predictions, further=config.further) / 3
     hours = count * run.evaluate_sequences * flops / (rate * cluster.ranks) / 3600
     return Interval(hours, hours * math.exp(-width), hours * math.exp(width))

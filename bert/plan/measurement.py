@@ -42,7 +42,7 @@ def observe(path: Path, ranks: int) -> Observed:
     try:
         model: ModelConfig = checked_json.take(ModelConfig, _section(config, "model."))
         objective: ObjectiveConfig = checked_json.take(ObjectiveConfig, _section(config, "objective."))
-        generator = objective.generator(model)
+        further = objective.further(model)
         total, per_device = int(config["batch.total"]), int(config["batch.per_device"])
         precision, xla = str(config["precision.compute"]), bool(config["precision.xla"])
         recomputed, parts = bool(config["model.recompute_activations"]), int(config.get("parallel.tensor", 1))
@@ -54,11 +54,9 @@ def observe(path: Path, ranks: int) -> Observed:
             f"{path}: its batch of {total} in micro-batches of {per_device} was not made by {ranks} ranks with the "
             "whole model each; give their number"
         )
-    scored, count = predictions(model, sequence), cost.parameters(model, generator)
+    scored, count = predictions(model, sequence), cost.parameters(model, further)
     work = Work(
-        flops=cost.flops(
-            model, sequence, scored, None if model.causal else cost.states_read(scored), generator=generator
-        ),
+        flops=cost.flops(model, sequence, scored, None if model.causal else cost.states_read(scored), further=further),
         per_device=per_device,
         accumulation=total // (per_device * ranks),
         parameters=count,

@@ -57,9 +57,9 @@ def estimate(
     terms = demand.activations(config, sequence, predictions, teacher=teacher)
     kept, beside = config.optimizer.bytes_kept, cost.projection_parameters(config, teacher)
     return Memory(
-        state=cost.state_bytes(model, replicas, parallel, config.generator, teacher=teacher, kept=kept, beside=beside),
+        state=cost.state_bytes(model, replicas, parallel, config.further, teacher=teacher, kept=kept, beside=beside),
         activations={name: size // parts if name in DIVIDED else size for name, size in terms.items()},
-        update=demand.update_bytes(model, replicas, parallel, config.generator, teacher, kept, beside),
+        update=demand.update_bytes(model, replicas, parallel, config.further, teacher, kept, beside),
         available=available(gpu),
     )
 

@@ -34,7 +34,7 @@ def _phase(phase: Forecast) -> list[tuple[str, str]]:
     config, memory, update = phase.config, phase.memory, phase.update
     exposed = update.reduction - update.hidden
     rows = [
-        ("  model", f"{cost.parameters(config.model, config.generator):,} parameters, {phase.job.sequence} tokens"),
+        ("  model", f"{cost.parameters(config.model, config.further):,} parameters, {phase.job.sequence} tokens"),
         ("  updates", f"{config.run.steps:,} of {config.batch.total:,} sequences"),
         (
             "  micro-batches",
@@ -122,7 +122,7 @@ def _phase_json(phase: Forecast) -> dict[str, Any]:
         "gpus_per_node": phase.cluster.per_node,
         "network_gigabits": phase.cluster.network * 8e-9,
         "tensor_parts": config.parallel.tensor,
-        "parameters": cost.parameters(config.model, config.generator),
+        "parameters": cost.parameters(config.model, config.further),
         "sequence": phase.job.sequence,
         "updates": config.run.steps,
         "batch": config.batch.total,

@@ -171,8 +171,7 @@ def tokenizer_for(vocab: Path, config: ModelConfig, spaced: bool = True) -> Toke
 
     spaced: as `Tokenizer.spaced`. Raises InputError if the model is causal or has another vocabulary size.
     """
-    if config.causal:
-        raise InputError(f"{vocab.parent}: a causal model, which reads no word pieces; give the run of a BERT model")
+    config.refuse_causal(vocab.parent, ", which reads no word pieces; give the run of a BERT model")
     tokenizer = read(vocab)
     tokenizer.spaced = spaced
     _check_size(tokenizer.vocab, vocab, config)

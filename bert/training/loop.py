@@ -504,7 +504,7 @@ def _clock(config: TrainConfig, data: Data, comm: Communicator) -> metrics.Clock
         if config.model.causal:
             return cost.flops(config.model, tokens, predictions=tokens)
         states = cost.states_read(predictions) * sequences if predictions else None
-        return cost.flops(config.model, tokens, predictions * sequences, states, generator=config.generator)
+        return cost.flops(config.model, tokens, predictions * sequences, states, further=config.further)
 
     peak = config.run.peak_teraflops * 1e12 * comm.parts.count  # of the devices that compute a micro-batch together
     return metrics.Clock(flops, comm.replicas.size, peak=peak)

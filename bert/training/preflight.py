@@ -40,11 +40,11 @@ def before_weights(
     """Check what must hold before the weights are made. Raise UsageError or ResourceError."""
     frozen(config.init, config.model)
     lora.check(config)
-    parts(config.model, config.run, comm, config.generator)
+    parts(config.model, config.run, comm, config.further)
     updates = rows.load(LOW_RANK_PARAMETERS)(config.model, lora, config.init.frozen_layers) if lora.rank else 0
     in_encoder = updates if lora.rank or config.init.frozen_encoder else None
     beside, kept = cost.projection_parameters(config, teacher), config.optimizer.bytes_kept
-    memory(config.model, config.parallel, comm, config.generator, in_encoder, teacher, kept, beside)
+    memory(config.model, config.parallel, comm, config.further, in_encoder, teacher, kept, beside)
 
 
 def before_updates(config: TrainConfig, comm: Communicator, data: Path, tokens: int) -> str | None:
@@ -88,7 +88,7 @@ def memory(
     model: ModelConfig,
     parallel: ParallelConfig,
     comm: Communicator,
-    generator: ModelConfig | None = None,
+    further: ModelConfig | None = None,
     in_encoder: int | None = None,
     teacher: ModelConfig | None = None,
     kept: int = cost.MOMENTS,
@@ -96,14 +96,14 @@ def memory(
 ) -> None:
     """Raise ResourceError if weights, gradients and moments alone need more than the memory of the device.
 
-    Otherwise the system would kill the process while the weights are made. generator: trained beside the model.
+    Otherwise the system would kill the process while the weights are made. further: trained beside the model.
     in_encoder, teacher, kept, beside: as `cost.state_bytes` has them.
     """
     device = comm.device.memory if comm.device.is_gpu else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if device is None:
         return
     together = 1 if comm.device.is_gpu else comm.local_size  # ranks in one memory
-    learned = generator, in_encoder, teacher, kept, beside
+    learned = further, in_encoder, teacher, kept, beside
     need = together * cost.state_bytes(model, comm.replicas.size, parallel, *learned)
     if need <= device:
         return
@@ -113,7 +113,7 @@ def memory(
         remedy = "give --parallel.shard_optimizer true, or choose a smaller model"
     and_teacher = f", and a teacher of {cost.teacher_parameters(teacher):,}," if teacher else ""
     raise ResourceError(
-        f"weights, gradients and moments of {cost.parameters(model, generator):,} parameters{and_teacher} need "
+        f"weights, gradients and moments of {cost.parameters(model, further):,} parameters{and_teacher} need "
         f"{need / 2**30:,.1f} GiB; there are {device / 2**30:,.1f} GiB; {remedy}"
     )
 
@@ -134,22 +134,22 @@ def _what_freezes(init: InitConfig) -> str:
     return "init.frozen_encoder" if init.frozen_encoder else "init.frozen_layers" if init.frozen_layers else ""
 
 
-def parts(model: ModelConfig, run: RunConfig, comm: Communicator, generator: ModelConfig | None = None) -> None:
+def parts(model: ModelConfig, run: RunConfig, comm: Communicator, further: ModelConfig | None = None) -> None:
     """Raise UsageError if the model cannot be divided into the parts that the ranks are to hold.
 
-    generator: trained beside it.
+    further: trained beside it.
 
     Report on stderr, once, if the parts of one model are on several hosts: each layer then waits for the network.
     """
     count, common = comm.parts.count, 0
-    for name, each in (("model.", model), ("the generator's ", generator)):
+    for name, each in (("model.", model), ("the generator's ", further)):
         if each is None:
             continue
         heads, inner = each.num_attention_heads, each.intermediate_size
         common = math.gcd(common, heads, inner)
         if common % count:
             possible = ", ".join(str(number) for number in range(1, common + 1) if common % number == 0)
-            widths = ", or another --objective.generator_width" if each is generator else ""
+            widths = ", or another --objective.generator_width" if each is further else ""
             raise UsageError(
                 f"--parallel.tensor {count} does not divide both {name}num_attention_heads {heads} and "
                 f"{name}intermediate_size {inner}; give one of {possible}{widths}"

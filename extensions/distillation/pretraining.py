@@ -37,7 +37,7 @@ def teacher_of(config: PretrainConfig, tokens: int, comm: Communicator) -> Run:
     """
 
     def check(run: Run) -> None:
-        if config.model.causal or config.generator or run.config.causal:
+        if config.model.causal or config.further or run.config.causal:
             raise UsageError(f"--distill.teacher {run.path}: the model and its teacher must predict masked words")
         if config.distill.has_soft_labels and not run.has(MASKED_LM):
             raise UsageError(

@@ -40,7 +40,7 @@ class ObjectiveConfig:
                     f"objective.{each.name} has no effect without objective.name replaced_tokens; leave it out",
                 )
 
-    def generator(self, model: ModelConfig) -> ModelConfig | None:
+    def further(self, model: ModelConfig) -> ModelConfig | None:
         """Return the architecture of the generator beside a model; None if the objective has none.
 
         As in google-research/electra, it has the width of the model's heads as long as it is not narrower itself.
@@ -79,4 +79,4 @@ class ObjectiveConfig:
             "parallel.overlap with precision.xla computes a generator twice; with objective.name replaced_tokens give "
             "one of them",
         )
-        self.generator(config.model)
+        self.further(config.model)

@@ -49,8 +49,8 @@ class ReplacedTokens(Task):
 
 def task(config: PretrainConfig, data: Data, parts: Parts) -> Task:
     """Return the task of a run."""
-    assert config.generator is not None, "it is the objective's"
-    return ReplacedTokens(config.model, config.generator, config.run.seed, config.objective, parts)
+    assert config.further is not None, "it is the objective's"
+    return ReplacedTokens(config.model, config.further, config.run.seed, config.objective, parts)
 
 
 def trained(run: Run) -> Task:
@@ -62,7 +62,7 @@ def trained(run: Run) -> Task:
     try:
         fields = {key.removeprefix(prefix): value for key, value in dict(settings or {}).items()}
         objective: ObjectiveConfig = checked_json.take(ObjectiveConfig, fields)
-        generator = objective.generator(run.config)
+        generator = objective.further(run.config)
     except (TypeError, ValueError) as error:
         raise InputError(f"{run.settings_path}: does not describe the generator ({error}); restore it") from error
     if generator is None:

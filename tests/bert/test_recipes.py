@@ -259,7 +259,7 @@ def test_the_small_corpus_has_the_settings_of_babyberta() -> None:
 def test_electra_small_has_the_published_settings() -> None:
     # configure_pretraining.py, run_pretraining.py and training_utils.py of google-research/electra, commit 4e0f2a5
     (phase,) = RECIPES["electra_small"].phases
-    config, model, generator = phase.config, phase.config.model, phase.config.generator
+    config, model, generator = phase.config, phase.config.model, phase.config.further
     assert generator is not None
     sizes = [
         (
@@ -344,7 +344,7 @@ def test_every_recipe_runs_in_miniature(name: str, dataset: Path, tmp_path: Path
     xla = str(name == "bert_large_phase1").lower()  # one only, because compilation takes long
     causal = config(name).model.causal
     data = write_tokens(tmp_path / "tokens") if causal else dataset
-    if config(name).generator:
+    if config(name).further:
         data = write_dataset(tmp_path / "data", pairs="none")
     flags = ["--smoke", "--data.train", data, "--precision.xla", xla]
     if config(name).distill.distances:
@@ -355,5 +355,5 @@ def test_every_recipe_runs_in_miniature(name: str, dataset: Path, tmp_path: Path
     done = run_module("bert.pretrain", name, *flags, timeout=600, BERT_WORKDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
     logged = losses(tmp_path / "pretrain" / f"{name}_smoke").values()
-    most = 60 if config(name).generator else 20  # 50 times the loss of the detection, which begins at log 2
+    most = 60 if config(name).further else 20  # 50 times the loss of the detection, which begins at log 2
     assert len(logged) == 4 + 2 and all(0 < loss < most for loss in logged)

@@ -44,7 +44,7 @@ def exported(config: ModelConfig, values: dict[str, np.ndarray], folder: Path) -
 
 @pytest.mark.parametrize("width", [0.5, 1 / 3])  # 1 / 3: as wide as the embeddings, without a projection
 def test_both_losses_are_those_of_transformers(width: float, tmp_path: Path) -> None:
-    generator = ObjectiveConfig(name="replaced_tokens", generator_width=width, generator_layers=0.5).generator(ELECTRA)
+    generator = ObjectiveConfig(name="replaced_tokens", generator_width=width, generator_layers=0.5).further(ELECTRA)
     assert generator is not None
     model = ReplacedTokensModel(ELECTRA, generator, seed=3)
     random = np.random.default_rng(5)

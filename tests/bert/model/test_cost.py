@@ -31,13 +31,13 @@ def test_parameters_are_those_of_the_model(changes: dict[str, Any], model_config
 @pytest.mark.parametrize("width", [0.4, 0.6])  # 12 is the width of the embeddings: no projection
 def test_parameters_of_a_model_with_a_generator_are_those_of_both(width: float, model_config: ModelConfig) -> None:
     model = dataclasses.replace(model_config, embedding_size=12)
-    generator = ObjectiveConfig(name="replaced_tokens", generator_width=width, generator_layers=0.5).generator(model)
+    generator = ObjectiveConfig(name="replaced_tokens", generator_width=width, generator_layers=0.5).further(model)
     assert generator is not None and generator.num_hidden_layers == 1
     counted = variables(ReplacedTokensModel(model, generator, seed=1)).values()
     assert cost.parameters(model, generator) == sum(int(np.prod(weight.shape)) for weight in counted)
     # Three times two operations for each product: of the encoder, the detection, and the generator with its scores.
     plain, small = cost.flops(model, 13, 0), cost.flops(generator, 13, 3, 4)
-    assert cost.flops(model, 13, 3, 4, generator=generator) == plain + 6 * 13 * 20 * 21 + small
+    assert cost.flops(model, 13, 3, 4, further=generator) == plain + 6 * 13 * 20 * 21 + small
     assert cost.flops(model, 13, 3) - plain == 6 * 3 * (20 * 12 + 12 * 99)  # the head for masked words
 
 
@@ -53,7 +53,7 @@ def test_a_part_of_a_model_has_the_parameters_that_are_counted(changes: dict[str
 
     assert cost.local_parameters(model, 2) == count(PretrainingModel(model, seed=1, parts=part))
     if model.norm_placement == "post":
-        generator = ObjectiveConfig(name="replaced_tokens", generator_width=0.5).generator(model)
+        generator = ObjectiveConfig(name="replaced_tokens", generator_width=0.5).further(model)
         assert generator is not None
         both = ReplacedTokensModel(model, generator, 1, part)
         assert cost.local_parameters(model, 2, generator) == count(both) < cost.parameters(model, generator)

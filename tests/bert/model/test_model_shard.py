@@ -70,7 +70,7 @@ def learn(
 ) -> tuple[list[float], dict[str, tf.Tensor]]:
     """Return the measures, and the gradients by name."""
     task: Task = CausalLM(config, SEED, parts) if config.causal else Pretraining(config, SEED, parts=parts)
-    if generator := objective.generator(config):
+    if generator := objective.further(config):
         task = ReplacedTokens(config, generator, SEED, dataclasses.replace(objective, detection_weight=1.0), parts)
     weights = variables(task.module)
     with tf.GradientTape() as tape:
@@ -165,7 +165,7 @@ def test_losses_and_gradients_are_those_of_the_whole_model(
         total = pieces[0] if axis_of(name) is None else joined(pieces, name)
         np.testing.assert_allclose(total, gradient, atol=5e-6 * largest, err_msg=name)
     repeated = {name for name in names if names.count(name) > 1}
-    if generator := objective.generator(config):
+    if generator := objective.further(config):
         assert len(names) == 4 * (config.num_hidden_layers + generator.num_hidden_layers) + 1 + 3 + 2
     assert repeated <= {"vocabulary/statistics"} or config.recompute_activations  # chunks follow each other
 

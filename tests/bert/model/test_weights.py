@@ -97,7 +97,7 @@ def test_heads_of_tasks_make_every_weight_of_the_table(kind: str) -> None:
 
 def test_both_models_of_replaced_tokens_make_every_weight_of_the_table() -> None:
     config = dataclasses.replace(SMALL, embedding_size=12)
-    generator = ObjectiveConfig(name="replaced_tokens", generator_width=0.75).generator(config)
+    generator = ObjectiveConfig(name="replaced_tokens", generator_width=0.75).further(config)
     assert generator is not None
     part = Parts(0, 2, lambda x, name: x)
     made = variables(ReplacedTokensModel(config, generator, 1, part))

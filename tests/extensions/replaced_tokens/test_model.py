@@ -33,7 +33,7 @@ PLAIN = Mode(tf.float32, DropoutRng(None))
 def task_of(model: ModelConfig, seed: int = 3) -> ReplacedTokens:
     """Widths 20 and 8, embeddings of width 12; weights large enough that the detection is not all of one kind."""
     config = dataclasses.replace(model, embedding_size=12, initializer_range=0.3)
-    generator = OBJECTIVE.generator(config)
+    generator = OBJECTIVE.further(config)
     assert generator is not None
     return ReplacedTokens(config, generator, seed, OBJECTIVE)
 

@@ -85,7 +85,7 @@ def test_other_commands_see_the_encoder_and_the_head_of_the_detection(
 
 
 def test_an_export_as_bert_which_has_no_such_head_is_refused(model_config: ModelConfig, tmp_path: Path) -> None:
-    generator, run = ObjectiveConfig(name="replaced_tokens").generator(model_config), tmp_path / "run"
+    generator, run = ObjectiveConfig(name="replaced_tokens").further(model_config), tmp_path / "run"
     assert generator is not None
     run.mkdir()
     model_config.save(run / "bert_config.json")
