@@ -50,10 +50,6 @@ class UpdateRule(ABC):
     def __init__(self, config: OptimizerConfig) -> None:
         self.config = config
 
-    def slots(self, name: str) -> Sequence[str]:
-        """Return the first parts of the names of the slots that a weight has, of those in the optimizer's row."""
-        return self.config.kind.slots
-
     @abstractmethod
     def new_slots(self, gradient: tf.Tensor, slots: Mapping[str, tf.Variable]) -> dict[str, tf.Tensor]:
         """Return the new values of the slots, which have the shape of the gradient."""
@@ -122,8 +118,7 @@ class Optimizer(tf.Module):
         self.rule: UpdateRule = rows.load(config.kind.rule)(config)
         self.adapted = {name for name in weights if self.rule.adapts(self.decay[name])}
         self.kinds = {
-            kind: {name: self._make_slot(kind, name, w) for name, w in weights.items() if kind in self.rule.slots(name)}
-            for kind in config.kind.slots
+            kind: {name: self._make_slot(kind, name, w) for name, w in weights.items()} for kind in config.kind.slots
         }
         self.applied = tf.Variable(0.0, name="applied", trainable=False) if self.rule.counts else None
         self.ema = {name: self._make_slot("ema", name, w) for name, w in weights.items()} if config.ema else {}
@@ -179,7 +174,7 @@ class Optimizer(tf.Module):
 
     def _piece(self, name: str, weight: tf.Tensor) -> Piece:
         """Return what the rule sees of a weight. weight: all of it, or the rows of it that the slots are of."""
-        slots = {kind: slots[name] for kind, slots in self.kinds.items() if name in slots}
+        slots = {kind: slots[name] for kind, slots in self.kinds.items()}
         return Piece(name, weight, slots, self.decay[name], self.applied)
 
     def _update_slots(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor) -> None:
