@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from bert.core import cli, ending, files, ranges
+from bert.core import cli, ending, files, ranges, stores
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.core.ranges import BatchSize, Range
 from bert.hardware.choices import Compute, DeviceName
@@ -151,6 +151,7 @@ def main(argv: list[str]) -> None:
     tuned: dict[str, Any] = asdict(tune(outcomes))
     about = {"dataset": options.dataset.name, "dataset_sha256": examples.content_hash(options.dataset)}
     store_threshold(options.model, tuned | about | {"weights": fine_tuned.run.weights})
+    stores.send_run(options.model)
     print(json.dumps(tuned), flush=True)
     ending.print_next_command(options.model / NAME, "", "python", "-m", "squad.predict", "--model", options.model)
 

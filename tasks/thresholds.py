@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert import thresholds
-from bert.core import cli, ending, files, ranges
+from bert.core import cli, ending, files, ranges, stores
 from bert.core.errors import UsageError
 from bert.core.ranges import BatchSize
 from bert.hardware.choices import Compute
@@ -95,6 +95,7 @@ def main(argv: list[str]) -> None:
     fine_tuned = load(options.model, options.compute, threshold=thresholds.DEFAULT)
     fine_tuned.kind.data = labelled_by(fine_tuned.kind.data, options.text, options.label, options.label_columns)
     tuned = tune(fine_tuned, options.input, options.batch)
+    stores.send_run(options.model)
     print(
         json.dumps({name: value for name, value in asdict(tuned).items() if name in ("thresholds", "f1", "examples")}),
         flush=True,

@@ -3,12 +3,13 @@
 import json
 import math
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bert.convert import __main__ as convert
-from bert.core import manifest
+from bert.core import manifest, stores
 from bert.core.errors import InputError, IntegrityError, UsageError
 from bert.text.vocabulary import SPECIAL
 from squad import metric, predict, threshold, train
@@ -75,7 +76,7 @@ def score(folder, predictions, odds=None):
 
 
 @pytest.mark.slow
-def test_a_tuned_model_beats_always_and_never_answering(folder, run, tmp_path, capsys):
+def test_a_tuned_model_beats_always_and_never_answering(folder, run, tmp_path, capsys, monkeypatch):
     before = answered(run, folder / "dev.jsonl", tmp_path / "before.json")
     assert "no stored threshold; using 0" in capsys.readouterr().err
     odds_file, nbest_file = tmp_path / "odds.json", tmp_path / "nbest.json"
@@ -89,7 +90,10 @@ def test_a_tuned_model_beats_always_and_never_answering(folder, run, tmp_path, c
         assert scores[""] - scores[never[key]] == pytest.approx(odds[key], abs=1e-4)
         assert sum(c["probability"] for c in candidates) == pytest.approx(1)
 
+    sent = list[Path]()
+    monkeypatch.setattr(stores, "send_run", sent.append)
     threshold.main(["--model", str(run), "--dataset", str(folder / "dev.jsonl")])
+    assert sent == [run]  # where the run is in an object store, a copy of it has the threshold from there
     printed = json.loads(capsys.readouterr().out)
     tuned = answered(run, folder / "dev.jsonl", tmp_path / "tuned.json")
     assert tuned == {key: "" if odds[key] > printed["threshold"] else text for key, text in never.items()}

@@ -7,7 +7,7 @@ import pytest
 from bert.core.errors import Stopped
 from bert.training import selection
 from extensions.stores import object_store
-from tasks import predict
+from tasks import predict, thresholds
 from tests.object_server import BUCKET, needs_server, served
 from tests.tasks.test_train_predict import fine_tune, folder
 from tests.training import same_bits, weights
@@ -39,6 +39,10 @@ def test_a_run_in_a_store_is_finished_elsewhere_as_one_in_a_folder(
         same_bits(weights(here, 60), weights(alone, 60))
         for path in (path for path in here.rglob("*") if path.is_file() and not path.name.startswith(".")):
             assert server.ask("GET", f"runs/animals/{path.relative_to(here)}") == path.read_bytes()
+        of_run = (here / "thresholds.json").read_bytes()
+        thresholds.main(["--model", url, "--input", str(folder / "train_labels.jsonl")])
+        assert of_run != (here / "thresholds.json").read_bytes() == server.ask("GET", "runs/animals/thresholds.json")
+        thresholds.main(["--model", url, "--input", str(folder / "dev_labels.jsonl")])
         on("three")
         given, found = str(folder / "dev_labels.jsonl"), list[str]()
         for model in (url, str(alone)):
