@@ -16,6 +16,16 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("bert", "data", "squad", "tasks", "serve", "extensions")
 
 
+WORDS = {
+    r"(of which|those of|that of)": 700,
+    r"(is|are|be) told": 20,
+    r"of (its|their) own": 110,
+    r"so many": 20,
+    r"As `?[\w.]+`? has it": 20,
+}
+"""expressions at which readers stopped, and how often docstrings and pages may still have them; this only falls"""
+
+
 def listed(*flags: str) -> list[Path]:
     """What `git ls-files` lists, as paths that exist; the tree that an image holds has no git and skips these tests."""
     if not (ROOT / ".git").exists():
@@ -290,6 +300,23 @@ def test_the_tour_names_every_module() -> None:
     ]
     missing = [named(path) for path in of_code if path.name not in named_there]
     assert not missing, "\n".join(missing)
+
+
+def docstrings(path: Path) -> list[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    return [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, kinds)]
+
+
+def test_readers_are_not_stopped_more_often_than_before() -> None:
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    texts = [path.read_text(encoding="utf-8") for path in pages]
+    texts += [text for path in modules() for text in docstrings(path)]
+    joined = " ".join(" ".join(texts).split())
+    for words, most in WORDS.items():
+        found = len(re.findall(rf"\b{words}\b", joined))
+        print(f"{words}: {found}")
+        assert 0.9 * most <= found <= most, f"{words}: {found} times; use plain words, or lower the number here"
 
 
 def test_the_list_of_decisions_has_every_page() -> None:
