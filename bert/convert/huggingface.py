@@ -128,13 +128,13 @@ def _shards(folder: Path) -> list[Path]:
 class Tensors:
     """The tensors of one or several files, by their full names (those in a model with heads).
 
-    A tensor that holds several of ours side by side is as many tensors (stacked_tensors.py).
+    A stored tensor that joins several of ours counts as several tensors (stacked_tensors.py).
     """
 
     def __init__(self, prefixes: Mapping[str, str], heads: int, surplus: str) -> None:
-        """prefixes: what precedes the names of a model without a head, by their first part. heads: of the attention.
+        """prefixes: first part of a name in a model without a head: the prefix that it lacks. heads: of the attention.
 
-        surplus: what is taken off the names that begin with it; with it go the wrappers of PyTorch within names.
+        surplus: prefix to remove from names. If it is a wrapper of PyTorch, wrappers within names are removed, too.
         """
         self.prefixes, self.heads, self.surplus = prefixes, heads, surplus
         # full name -> file, name in the file, open file, shape, place in what is stored
@@ -282,7 +282,7 @@ def read_model(folder: Path, head_name: str = names.AUTO, prefix: str = "") -> M
 def _cross_encoder(
     folder: Path, fields: dict[str, Any], rules: TokenizerConfig, config: ModelConfig, head_name: str
 ) -> tuple[dict[str, Any], sentence.CrossEncoder | None]:
-    """Return the content of config.json with what sentence-transformers says of a head, and this itself."""
+    """Return the content of config.json, completed for a CrossEncoder, and the CrossEncoder; None if it is none."""
     scored = None if head_name == NONE else sentence.cross_encoder(folder, fields, rules.lower_case, config)
     return (scored.fields(fields), scored) if scored else (fields, None)
 
@@ -290,14 +290,20 @@ def _cross_encoder(
 def _of_scores(
     folder: Path, head: Head | None, fields: dict[str, Any], scored: sentence.CrossEncoder | None
 ) -> dict[str, Any]:
-    """Return how pairs are cut, for a run's config.json; say where nothing tells what a number is."""
+    """Return how pairs are cut, for a run's config.json.
+
+    Print a note if the head gives a number and the configuration does not say so.
+    """
     if head and head.regression and fields.get("problem_type") is None:
         print(f"note: {folder}: its output is taken as a number; CrossEncoder takes the sigmoid of it", file=sys.stderr)
     return scored.entries() if scored else {}
 
 
 def _embedding(folder: Path, rules: TokenizerConfig, config: ModelConfig, alone: bool) -> dict[str, Any]:
-    """Return how embeddings are made, for a run's config.json. alone: what is not supported gives the encoder alone."""
+    """Return how embeddings are made, for a run's config.json.
+
+    alone: whether unsupported settings are accepted, so that the encoder is imported alone.
+    """
     try:
         embedding = sentence.read(folder, rules.lower_case, config)
     except InputError:
@@ -308,9 +314,9 @@ def _embedding(folder: Path, rules: TokenizerConfig, config: ModelConfig, alone:
 
 
 def _check_prefix(config: ModelConfig, family: Family, tensors: Tensors, prefix: str, folder: Path) -> None:
-    """Raise InputError if the names of the tensors begin with something else than those of transformers.
+    """Raise InputError if the names of the tensors have a prefix, or a wrapper within, that transformers does not use.
 
-    It is what the name of the table of words has too much. Raise UsageError if none begins with the one that was given.
+    The name of the table of words shows the prefix. Raise UsageError if no name begins with the given `prefix`.
     """
     stored = tensors.stored()
     wrapped = [name for name in stored if any(f".{wrapper}" in f".{name}" for wrapper in WRAPPERS)]
@@ -335,7 +341,7 @@ def _check_prefix(config: ModelConfig, family: Family, tensors: Tensors, prefix:
 def _of_classifiers(shapes: Mapping[str, names.Shape], family: Family) -> set[str]:
     """Return the names of the tensors that only a classifier reads.
 
-    In ModernBERT these include the dense layer and norm which are otherwise those of masked words.
+    Without a head of masked words, ModernBERT's classifiers own the dense layer and norm that this head also uses.
     """
     places = ("classifier.", *(f"{place}." for place in family.poolers.values()))
     if family.one_head and family.names["masked_lm/bias"] not in shapes:
@@ -346,11 +352,11 @@ def _of_classifiers(shapes: Mapping[str, names.Shape], family: Family) -> set[st
 def _classifier(
     fields: dict[str, Any], shapes: dict[str, names.Shape], family: Family, head_name: str, path: Path
 ) -> HeadSpec | None:
-    """Return which head the tensors `classifier.*` are; None if there is no such head here.
+    """Return which head the tensors `classifier.*` are; None if it is none, or one that is not supported here.
 
-    problem_type tells classes of which several can be right. Several numbers are another function of the same weights.
-    head_name: as in `read_model`. path: of the configuration. Raise InputError if nothing says which head it is, and
-    UsageError if `head_name` contradicts the configuration.
+    The configuration's problem_type says whether several classes of a text can be right. A head of several numbers is
+    not supported. head_name: as in `read_model`. path: of the configuration. Raise InputError if nothing says which
+    head it is, and UsageError if `head_name` contradicts the configuration.
     """
     classes = fields.get("architectures")
     if head_name == NONE or not any(name.startswith("classifier.") for name in _of_classifiers(shapes, family)):
@@ -389,7 +395,7 @@ def _classifiers(family: Family) -> list[HeadSpec]:
 
 
 def _undeclared(shapes: Mapping[str, names.Shape], family: Family, problem: str | None) -> HeadSpec | None:
-    """Return the only head that the tensors `classifier.*` can be; None if they can be several.
+    """Return the only head that the tensors `classifier.*` can be; None if several heads are possible.
 
     A head of texts or choices has a pooler, and a head of words needs none.
     """
@@ -449,9 +455,9 @@ def _read_vocab(folder: Path, config: ModelConfig) -> tuple[list[str], Tokenizer
 
 
 def _appended(folder: Path, settings: Mapping[str, Any], entries: int) -> list[str]:
-    """Return the special tokens that transformers added behind a vocabulary of so many entries, in order.
+    """Return the special tokens that transformers added after a vocabulary, in order. entries: its size.
 
-    Only those with a punctuation mark in them: such a token cannot be a word, or a piece of one, of the same tokenizer.
+    Stop at the first token without a punctuation mark: it could be a word, or a piece of a word, of the same tokenizer.
     """
     decoder = settings.get("added_tokens_decoder")
     listed: Any = [(key, one) for key, one in decoder.items()] if isinstance(decoder, dict) else []
@@ -480,9 +486,9 @@ def _check_class(settings: dict[str, Any], folder: Path) -> None:
 
 
 def _with_pipeline(settings: dict[str, Any], path: Path, vocab: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of a tokenizer with those that its `tokenizer.json` states.
+    """Return the settings of a tokenizer, completed with the settings in its `tokenizer.json`.
 
-    Raise InputError if it states others, or steps that BERT's tokenizer does not have.
+    Raise InputError if the two contradict each other, or for steps that BERT's tokenizer does not have.
     """
     pipeline = files.read_object(path)
     steps = {key: one if isinstance(one := pipeline.get(key), dict) else {} for key in (*STEPS, "model")}
@@ -532,7 +538,10 @@ def _with_added(settings: dict[str, Any], folder: Path, vocab: Sequence[str]) ->
 
 
 def _special(added: Sequence[Any], vocab: Sequence[str], path: Path) -> list[str]:
-    """Return the texts of added tokens, less those that BERT has. Raise InputError if they are read in other ways."""
+    """Return the texts of added tokens, without BERT's special tokens.
+
+    Raise InputError for a token that is not in the vocabulary, or that is matched with other options than our tokens.
+    """
     special: list[str] = []
     for token in added:
         content = token.get("content") if isinstance(token, dict) else None
@@ -580,7 +589,7 @@ def _wordpiece_vocab(path: Path) -> list[str]:
 def write_model(model: Model, folder: Path) -> None:
     """Write a folder for `from_pretrained` of transformers, with a model card.
 
-    Raise InputError if the model has two heads that transformers calls the same.
+    Raise InputError for heads that the family does not have in transformers, and for two heads of one name there.
     """
     family, heads = model.family, set(model.match.heads)
     if len(same := [name for name in names.SAME_NAME if name in heads]) > 1:
@@ -615,7 +624,10 @@ def write_model(model: Model, folder: Path) -> None:
 
 
 def _check_one_head(model: Model, heads: set[str]) -> None:
-    """Raise InputError for other heads than that of masked words, or that of a task with `head_transform`."""
+    """Raise InputError unless the model has no head, the masked-word head alone, or one task head.
+
+    A task head needs a pooler and `head_transform`.
+    """
     of_task = heads & KINDS.keys()
     fits = len(of_task) == 1 and heads == of_task | {"pooler"} and model.config.head_transform
     if not fits and not heads <= {"masked_lm"}:
@@ -645,7 +657,7 @@ def write_config(model: Model, folder: Path, kind: str, more: dict[str, Any]) ->
 def write_tokenizer(model: Model, folder: Path) -> dict[str, int]:
     """Write the files of the tokenizer; return the ids of special tokens for config.json.
 
-    Say so on stderr if it differs from the one of the run.
+    Print a note if it makes other words than the run's tokenizer.
     """
     read = model.settings.get("inputs") if "imported" in model.settings else None  # of a CrossEncoder
     longest = read["length"] if isinstance(read, dict) else model.config.max_position_embeddings

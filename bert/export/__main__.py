@@ -206,7 +206,7 @@ def export_openvino(options: Options) -> Path:
 
 
 def _thresholds(exported: Exported) -> dict[str, Any]:
-    """Return what model.json says of thresholds, so that other ones make another export; none of other heads."""
+    """Return the thresholds for the export's parameters, so that other thresholds make another export."""
     return {"thresholds": exported.thresholds} if exported.thresholds else {}
 
 
@@ -235,7 +235,7 @@ def export(options: Options) -> Path:
 
 
 def _inputs(run: Path, checkpoint: Path) -> list[Path]:
-    """Return the files that an export reads; taken: the checkpoint."""
+    """Return the files that an export reads."""
     names = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "bert_config.json", "config.json")
     described = (run / name for name in names)
     return [*(path for path in described if path.exists()), checkpoint]

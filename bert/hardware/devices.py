@@ -49,7 +49,7 @@ class Device:
 
     @functools.cached_property
     def memory(self) -> int | None:
-        """Memory in bytes, on a card that is divided by MIG that of the slice; None if unknown."""
+        """Memory in bytes, of the slice if MIG divides the card; None for a CPU, or if unknown."""
         return nvidia.gpu_memory(self.number) if self.is_gpu else None
 
     def describe(self) -> str:

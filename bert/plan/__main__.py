@@ -104,7 +104,7 @@ def job(phase: recipes.Phase, options: Options, cluster: Cluster) -> Job:
 
 
 def _architecture(run: Path) -> ModelConfig:
-    """Read what a run's model is; of one in a store that alone, without its weights."""
+    """Read the architecture of a run's model; from a store, read only this, without the weights."""
     url = object_urls.url_of(run)
     if url is None:
         return ModelConfig.load(run / "bert_config.json")

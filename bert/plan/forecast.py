@@ -63,7 +63,7 @@ class Job:
 
     @property
     def unit(self) -> str:
-        """Return what stands behind a sum of money."""
+        """Return the text after a sum of money."""
         return f" {self.currency}" if self.currency else ""
 
 

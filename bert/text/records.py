@@ -123,9 +123,9 @@ class Dataset:
     def read(self, indices: np.ndarray, positions: np.ndarray | None = None) -> dict[str, tf.Tensor]:
         """Return the records at `indices` [n] as tensors [n, ...] of the dataset's features (integers as int32).
 
-        `positions`, their positions in the run, do not matter here: the parameter is for other kinds of sources. Raise
-        IntegrityError, naming the record, for a number that is no id, place or label: on GPUs a look-up of one would
-        not fail.
+        `positions` in the run do not matter here: other kinds of sources need the parameter. Raise IntegrityError,
+        naming the record, for a number that is outside its limits (ids, positions, labels): on GPUs a look-up of it
+        would not fail.
         """
         batch, outside = self.parse(indices, self._parse)
         for name, rows in outside.items():
@@ -218,7 +218,7 @@ class Dataset:
         return payload
 
     def _parse_batch(self, serialized: tf.Tensor) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """Return the features [n, ...], and for those with limits which records [n] are outside."""
+        """Return the features [n, ...]; and for each feature with a limit, which records [n] are outside it."""
         spec = {k: tf.io.FixedLenFeature(v["shape"], tf.as_dtype(v["dtype"])) for k, v in self.spec.items()}
         parsed = tf.io.parse_example(serialized, spec)
         features = {k: tf.cast(v, tf.int32) if v.dtype == tf.int64 else v for k, v in parsed.items()}
@@ -230,8 +230,8 @@ class Dataset:
 def checked(folder: Path) -> manifest.Manifest:
     """Return the manifest of a folder after a look at all its files and at the ends of their indices.
 
-    Of several ranks, one does this for all. Raise as `manifest.load` does, and IntegrityError if an index and the
-    manifest differ.
+    With several ranks, one rank does this for all. Raise as `manifest.load` does, and IntegrityError if an index and
+    the manifest differ.
     """
     described = manifest.load(folder)
     for name, listed in described.files.items():
@@ -267,7 +267,7 @@ def has_split(described: manifest.Manifest, split: str) -> bool:
 
 
 def _limits(description: Description) -> dict[str, int]:
-    """Return the smallest number that is too large for each integer feature by which something is looked up."""
+    """Return a limit for each integer feature that is an index: its values must be below it."""
     integers = {name: feature.shape for name, feature in description.features.items() if feature.dtype == "int64"}
     tokens = (integers.get("input_ids") or [None])[-1]
     limits = {
