@@ -318,7 +318,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 
 async def _disconnected(request: Request) -> None:
-    """Return when the client has gone away. The whole body has been read before."""
+    """Wait until the client has gone away. The whole body must have been read before."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -433,7 +433,7 @@ def application(
 
 async def _refused(request: Request, error: Refused) -> Response:
     headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
-    # The rest of the body is not awaited. That of a 413 is read and thrown away, for as long as a head may take: a
+    # Do not wait for the rest of the body. After a 413 it is read and discarded, for as long as a head may take: a
     # client that still sends when the connection is closed may never see the answer.
     if error.status in (408, 415) or _is_crowded(request):
         headers["connection"] = "close"

@@ -129,7 +129,7 @@ class Models:
             folders[name] = search.folder
         self._seen = {name: self._state_of(folder) for name, folder in folders.items()}
         self._loaded: dict[str, Served] = {}
-        opened = {name: self._open(name) for name in folders}  # first: a model is loaded as the others' bases ask for
+        opened = {name: self._open(name) for name in folders}  # first: how a model is loaded depends on all bases
         for name, run in opened.items():
             self._loaded[name] = self._load(name, run)
         self._reloading = threading.Lock()
@@ -203,7 +203,7 @@ class Models:
         """
         changed = []
         with self._reloading:
-            opened = list(self._opened_again(force))  # first: a model is loaded as the others' bases ask for
+            opened = list(self._opened_again(force))  # first: how a model is loaded depends on all bases
             for name, run in opened:
                 if stopping():
                     break

@@ -63,8 +63,8 @@ def mean_weight(kind: TaskType, data: records.Dataset) -> float:
     """Return the mean weight of a record in the loss.
 
     The loss of an update is divided by this mean times its number of records. So all windows of a text together weigh
-    as much as any other text, whatever updates they are in. Divided by the sum of its own weights, an update of windows
-    of one text would be a full step.
+    as much as any other text, whatever updates they are in. Divided by the sum of its weights, an update of windows of
+    one text would be a full step.
     """
     indices = np.arange(len(data))
     parts = (data.read(indices[begin : begin + CHUNK]) for begin in range(0, len(indices), CHUNK))

@@ -23,7 +23,7 @@ PARQUET = ".parquet"
 QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"', re.DOTALL)  # a value as CSV has it, with quotes in it
 ROWS = 1024  # of Parquet that are written at once
 Add = Callable[[dict[str, Any]], object]  # adds a row to a file
-ID = "id"  # column whose values predictions are written under, if there is one
+ID = "id"  # column of the ids of predictions, if there is one
 
 
 def conditions(where: Sequence[str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from tasks.examples import TaggedSentence
 from tasks.labels import Labels
 from tasks.stored import ExampleKind
 
-UNREAD = -1  # label and word at positions that no tag is read from
+UNREAD = -1  # label and word at positions where no tag is read
 
 
 class Tagging(ExampleKind):

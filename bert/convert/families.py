@@ -190,7 +190,7 @@ def of(config: ModelConfig, tokens: TokenizerType, path: Path) -> Family:
         raise InputError(f"{path}: hidden_act {config.hidden_act} has no name in the other formats")
     known = [FAMILIES[name] for name in ENCODERS]
     rows = [row for row in known if tokens in row.kinds]
-    nearest = min(rows, key=lambda row: (len(row.differences(config)), -len(row.fixed)))  # of several the narrowest
+    nearest = min(rows, key=lambda row: (len(row.differences(config)), -len(row.fixed)))  # if several, the narrowest
     if not (wrong := nearest.differences(config)):
         return nearest
     needed = ", ".join(f"{key} {value!r}, not {getattr(config, key)!r}" for key, value in wrong)

@@ -151,14 +151,14 @@ class Tensors:
                 self._entries[full_name] = path, name, opened, part, place
 
     def put(self, prefix: str, others: str) -> None:
-        """Put the tensors whose names begin with `prefix` in the place of those whose names begin with `others`."""
+        """Replace the tensors whose names begin with `others` by the tensors whose names begin with `prefix`."""
         for name in [name for name in self._entries if name.startswith(others)]:
             self._entries[f"{UNREAD}{name}"] = self._entries.pop(name)
         for name in [name for name in self._entries if name.startswith(prefix)]:
             self._entries[others + name.removeprefix(prefix)] = self._entries.pop(name)
 
     def complete(self, copies: Mapping[str, str]) -> None:
-        """Give a tensor that is only there as its copy its own name. copies: names of copies and of their originals."""
+        """Rename a copy to its original if only the copy is there. copies: original name by name of a copy."""
         for copy, original in copies.items():
             if copy in self._entries and original not in self._entries:
                 self._entries[original] = self._entries.pop(copy)
@@ -215,9 +215,9 @@ def _opened(folder: Path, family: Family, heads: int, surplus: str) -> Iterator[
 def read_model(folder: Path, head_name: str = names.AUTO, prefix: str = "") -> Model:
     """Read a model's folder, of transformers or of sentence-transformers.
 
-    head_name: which head the tensors `classifier.*` are, if `architectures` does not say it; NONE leaves aside what is
-    beside the encoder. prefix: what is taken off the names of tensors that begin with it. Raises InputError if the
-    folder is damaged, unsupported or has unknown tensors.
+    head_name: which head the tensors `classifier.*` are, if `architectures` does not say it; NONE reads the encoder
+    only. prefix: removed from the names of tensors. Raises InputError if the folder is damaged, unsupported or has
+    unknown tensors.
     """
     outer, folder = folder, sentence.transformer(folder)
     fields = files.read_object(folder / CONFIG)
@@ -447,7 +447,7 @@ def _read_vocab(folder: Path, config: ModelConfig) -> tuple[list[str], Tokenizer
         settings = _with_added(settings, folder, vocab)
     settings.setdefault(FAST, True)
     rules = rules_from(settings, folder / TOKENIZER_CONFIG, vocab)
-    run.check_vocab_size(config, vocab, path)  # behind what refuses added tokens, so that it does not speak of them
+    run.check_vocab_size(config, vocab, path)  # after the checks of added tokens, whose errors are more precise
     if rules.lower_case != is_lower_case(vocab):
         what = ("lower-cases texts", "capitals") if rules.lower_case else ("does not lower-case texts", "no capitals")
         print(f"warning: {folder}: its tokenizer {what[0]}, but its vocabulary has {what[1]}", file=sys.stderr)
@@ -507,7 +507,7 @@ def _with_pipeline(settings: dict[str, Any], path: Path, vocab: Sequence[str]) -
     if not isinstance(added, list):
         raise InputError(f"{path}: added_tokens is {added!a:.100}, not a list; save the tokenizer again")
     _check_layout(pipeline.get("post_processor"), str(settings.get("tokenizer_class")), vocab, path)
-    # Of this one transformers reads, and writes, only what the file states.
+    # transformers reads and writes this setting only in this file.
     stated["max_input_chars_per_word"] = steps["model"].get("max_input_chars_per_word")
     return (
         settings

@@ -70,7 +70,7 @@ IDLE = {  # arguments that do not change what is computed, beyond its rounding
 def transformer(folder: Path) -> Path:
     """Return the folder of the model of transformers: `folder` itself without a modules.json.
 
-    Raise InputError for a modules.json whose first module is none.
+    Raise InputError if the first module in modules.json is no Transformer.
     """
     modules = _modules(folder)
     if not modules:

@@ -178,8 +178,8 @@ def export_onnx(options: Options) -> Path:
 def export_openvino(options: Options) -> Path:
     """Write the files of OpenVINO and return their folder.
 
-    Raise as `onnx_files.load` and what `OPENVINO` names do, InputError if a
-    package is missing, and UsageError if the folder exists and is something else.
+    Raise as `onnx_files.load` and the functions in `OPENVINO` do, InputError if a package is missing, and UsageError if
+    the folder exists and is something else.
     """
     try:
         from bert.export import onnx_files

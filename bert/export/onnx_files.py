@@ -225,7 +225,7 @@ def compare(exported: Exported, name: str, session: Session, tolerance: float | 
         outputs = session(feed(exported.config, ids, mask, segments))
         expected = exported.module.logits(ids, mask, segments)
         for theirs, ours, by_token in zip(outputs, expected, of_tokens, strict=True):
-            inside = mask > 0 if by_token else slice(None)  # states of padding are nobody's
+            inside = mask > 0 if by_token else slice(None)  # nobody reads the states of padding
             if not (np.isfinite(ours).all() and np.isfinite(theirs[inside]).all()):
                 raise IntegrityError(f"{exported.run.path}: its logits are not finite: its training failed")
             scale = max(1.0, float(np.abs(ours[inside]).max()))

@@ -29,12 +29,12 @@ from bert.plan.preparation import Preparation
 from bert.plan.search import Phase, Plan, Target
 
 PROG = "python -m bert.plan"
-WORDS, CAUSAL_WORDS = 30_522, 50_257  # of Google's vocabulary and of GPT-2's
+WORDS, CAUSAL_WORDS = 30_522, 50_257  # sizes of Google's and GPT-2's vocabularies
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options beside those of the recipe."""
+    """Options besides the recipe's settings."""
 
     gpu: str
     """name of the GPU: h100-sxm, a100-sxm-80, v100-sxm2-32, ...; an unknown one is an error with similar names"""

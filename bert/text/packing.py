@@ -58,7 +58,7 @@ def pack(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     predicted = np.nonzero(batch["masked_lm_weights"])
     width = batch["masked_lm_weights"].shape[1]
     needed = -(-len(predicted[0]) // width)
-    # As many rows as of tokens, because both are about the same share and each further number is compiled separately:
+    # As many rows as the tokens have, if they are enough: each different number of rows is compiled separately.
     height = shape[0] if needed <= shape[0] else rounded(needed, count)
 
     def joined(values: np.ndarray) -> np.ndarray:

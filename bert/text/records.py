@@ -64,7 +64,7 @@ class Description:
 
 
 class Samples(Protocol):
-    """Instances of pretraining by number: stored ones (`Dataset`), or those that a row of `MADE` makes."""
+    """Instances of pretraining by number: stored ones (`Dataset`), or instances that a row of `MADE` makes."""
 
     manifest: manifest.Manifest
     description: Description
@@ -74,7 +74,7 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, indices: np.ndarray, positions: np.ndarray) -> dict[str, tf.Tensor]:
-        """Return samples `indices` [n], which have `positions` [n] in the run, on which their randomness depends."""
+        """Return samples `indices` [n]. Their randomness depends on their `positions` [n] in the run."""
 
     def source_of(self, indices: np.ndarray) -> np.ndarray:
         """Return for each sample the number of its source in `sources` [n]."""
@@ -248,10 +248,10 @@ def samples(
     mask_shares: tuple[float, ...] = (),
     described: manifest.Manifest | None = None,
 ) -> Samples:
-    """Return the samples of a folder of `python -m data.tfrecords`: its instances, or those made of its documents.
+    """Return the samples of a folder of `python -m data.tfrecords`: its instances, or instances made of its documents.
 
-    seed, mask_shares: of instances that are made while they are read; (): the shares of the records. skip_bad,
-    described: as in `Dataset`.
+    seed, mask_shares: for instances that are made while they are read; mask_shares (): the shares of the records.
+    skip_bad, described: as in `Dataset`.
     """
     stored = Dataset(folder, split, skip_bad, described)
     kind = stored.description.kind

@@ -21,10 +21,10 @@ from bert.text.hashing import mix
 from bert.text.records import Dataset
 
 ROUNDS = 4  # of the Feistel network
-# Trimmed batches are padded to a multiple of some tokens, since each length is compiled separately, for about a second
-# on a CPU. By length of the batch, so that padding is at most an eighth or so of it:
+# Trimmed batches are padded to a multiple of these tokens, since each length is compiled separately, for about a second
+# on a CPU. The multiple grows with the length of the batch, so that padding is at most about an eighth of it:
 LENGTH_MULTIPLES = {64: 8, 128: 16, 65_536: 32}
-EVALUATION_MULTIPLE = 32  # the same in an evaluation, which has fewer batches over which to spread the compilations
+EVALUATION_MULTIPLE = 32  # the same in an evaluation, where each compilation serves fewer batches
 GPU_LENGTH_MULTIPLE = 128  # the same on a GPU, where XLA compiles the whole step for each length, for a minute or more
 EVALUATION_KEY = 2**32 - 1  # of the permutation whose first images are evaluated; no epoch has it
 PREFETCH = 2  # updates that are read in advance
@@ -144,7 +144,7 @@ class BatchSampler:
         self.rank, self.num_ranks = rank, num_ranks
         self.accumulation = batch.accumulation(num_ranks)
         self.order = SampleOrder(len(source), batch.total, seed)
-        self.ends: list[int] = []  # updates with which the run was to end before it became longer
+        self.ends: list[int] = []  # earlier numbers of updates of a run that became longer
         self._pool_positions = functools.lru_cache(maxsize=2)(self._sorted_pool)  # neighbouring updates share a pool
 
     def read(self, update: int, end: int = NEVER) -> list[Batch]:
@@ -228,8 +228,8 @@ def training_multiple(tokens: int) -> int:
 def trim_padding(batch: Batch, multiple: int | None = None) -> Batch:
     """Remove columns that are padding in every row, but keep a multiple of `multiple`, or all columns.
 
-    multiple: None means the multiple of training. The last axis has the columns. All others are rows, of which multiple
-    choice has two axes.
+    multiple: None means the multiple of training. The last axis has the columns, all other axes the rows: multiple
+    choice has two axes of rows.
     """
     mask = batch["input_mask"]
     tokens = int(tf.reduce_max(tf.reduce_sum(mask, axis=-1)))
