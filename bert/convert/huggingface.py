@@ -134,7 +134,7 @@ class Tensors:
     def __init__(self, prefixes: Mapping[str, str], heads: int, surplus: str) -> None:
         """prefixes: first part of a name in a model without a head: the prefix that it lacks. heads: of the attention.
 
-        surplus: prefix to remove from names. If it is a wrapper of PyTorch, wrappers within names are removed, too.
+        surplus: prefix to remove from names. Unless it is empty, PyTorch's wrappers within names are removed, too.
         """
         self.prefixes, self.heads, self.surplus = prefixes, heads, surplus
         # full name -> file, name in the file, open file, shape, place in what is stored
@@ -341,7 +341,8 @@ def _check_prefix(config: ModelConfig, family: Family, tensors: Tensors, prefix:
 def _of_classifiers(shapes: Mapping[str, names.Shape], family: Family) -> set[str]:
     """Return the names of the tensors that only a classifier reads.
 
-    Without a head of masked words, ModernBERT's classifiers own the dense layer and norm that this head also uses.
+    If a family has one head only (ModernBERT) and it is not the head of masked words, these include its dense layer and
+    norm.
     """
     places = ("classifier.", *(f"{place}." for place in family.poolers.values()))
     if family.one_head and family.names["masked_lm/bias"] not in shapes:
