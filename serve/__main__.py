@@ -130,9 +130,10 @@ def _listen(bound: socket.socket, options: Options) -> None:
 
 
 def _hosts(options: Options, address: str) -> tuple[str, ...]:
-    """Return the values of the header Host that are answered: a page elsewhere cannot make its own name point here.
+    """Return the values of the header Host that the service answers; "*": all.
 
-    address: that of the socket, whatever it is called in --host.
+    On a loopback address these are only local names and the allowed ones: otherwise a web page could point its own name
+    to this service. address: IP address of the socket, whatever --host says.
     """
     if not ipaddress.ip_address(address).is_loopback:
         return options.allow_host or ("*",)

@@ -105,7 +105,7 @@ class Service:
             self.threads.shutdown(wait=False, cancel_futures=True)
 
     def ask_to_reload(self) -> None:
-        """Have all models loaded again: after what is being loaded now, and once however often this is called."""
+        """Ask to load all models again, after the present loading. Several calls before that load them once."""
         self._asked.set()
 
     async def _reload_when_asked(self) -> None:
@@ -187,9 +187,9 @@ class Service:
     def _prepared(
         self, head: Head, items: Sequence[Any], deadline: float, left: threading.Event
     ) -> list[Prepared | Refused]:
-        """Return the rows of each item, or why it has none.
+        """Return the rows of each item, or the error if it has none.
 
-        Raise Refused if they come too late or are too many, ClientDisconnect if the client has left.
+        Raise Refused after the deadline or for too many rows, ClientDisconnect if the client has left.
         """
         steps = [functools.partial(_prepare, head, item, self.limits.windows) for item in items]
         return [one for one in self._each(steps, deadline, left) if one is not None]
@@ -208,7 +208,7 @@ class Service:
     def _each(
         self, steps: Sequence[Callable[[], Prepared | None]], deadline: float, left: threading.Event
     ) -> list[Prepared | Refused | None]:
-        """Return the rows that each step gives, or why it gives none."""
+        """Return the result of each step: rows, None, or an error. Raise as `_prepared` does."""
         inputs: list[Prepared | Refused | None] = []
         rows = 0
         for step in steps:
@@ -299,7 +299,7 @@ class Service:
 
 
 def _is_crowded(request: Request) -> bool:
-    """Return whether the connection of the request is one of too many (`connections.py`)."""
+    """Return whether the connection of the request is beyond the maximum number (`connections.py`)."""
     return bool(getattr(request.state, "crowded", False))
 
 
@@ -318,7 +318,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 
 async def _disconnected(request: Request) -> None:
-    """Return when the client has gone away. The whole body has been read before."""
+    """Wait until the client has gone away. The whole body must have been read before."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -433,7 +433,7 @@ def application(
 
 async def _refused(request: Request, error: Refused) -> Response:
     headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
-    # The rest of the body is not awaited. That of a 413 is read and thrown away, for as long as a head may take: a
+    # Do not wait for the rest of the body. After a 413 it is read and discarded, for as long as a head may take: a
     # client that still sends when the connection is closed may never see the answer.
     if error.status in (408, 415) or _is_crowded(request):
         headers["connection"] = "close"
@@ -446,7 +446,7 @@ async def _http_error(request: Request, error: Any) -> Response:
 
 
 class _Strict:
-    """Middleware that refuses requests whose end two servers may see at different places, and unknown versions."""
+    """Middleware that refuses unknown versions of HTTP, and requests that two servers may end at different places."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -467,7 +467,7 @@ class _Strict:
 
 
 class _Named:
-    """Middleware that refuses requests which call the service by a name that is not its own."""
+    """Middleware that refuses requests whose header Host is not a name of the service."""
 
     def __init__(self, names: frozenset[str], app: ASGIApp) -> None:
         self.names, self.app = names, app
@@ -483,7 +483,7 @@ class _Named:
 
 
 class _Observed:
-    """Middleware that counts and logs each request, and adds the headers that browsers heed."""
+    """Middleware that counts and logs each request, and adds `HEADERS` for browsers to its answer."""
 
     def __init__(self, service: Service, paths: frozenset[str], app: ASGIApp) -> None:
         self.service, self.paths, self.app = service, paths, app

@@ -16,7 +16,7 @@ from concurrent.futures import Future, InvalidStateError
 from typing import Any, Protocol
 
 LONGEST_RETRY = 60  # seconds
-AHEAD = 4  # batches of rows among which those of similar length are looked for
+AHEAD = 4  # batches: rows of similar length are searched among this many batches of waiting rows
 
 
 class Computes(Protocol):
@@ -129,7 +129,7 @@ class Queue:
         return batch
 
     def _drop(self) -> None:
-        """Remove the rows of jobs that have ended, as cancelled ones have, and of those that are too late."""
+        """Remove the rows of jobs that have ended, also by cancellation, and of jobs whose deadline has passed."""
         now = self.clock()
         for job in {id(job): job for job, _, _ in self._waiting if job.deadline <= now}.values():
             job.fail(Expired())
@@ -161,16 +161,16 @@ class Worker(threading.Thread):
             self.observe(len(batch), seconds)
 
     def wait(self) -> float:
-        """Return in how many seconds the rows that wait now will be computed, about; 0 before the first batch."""
+        """Return an estimate of the seconds until all waiting rows are computed; 0 before the first batch."""
         return len(self.queue) / self.rate if self.rate else 0.0
 
     def retry_after(self) -> int:
-        """Return the same for the header Retry-After."""
+        """Return the same as whole seconds for the header Retry-After, from 1 to LONGEST_RETRY."""
         return max(1, min(LONGEST_RETRY, math.ceil(self.wait())))
 
 
 def _compute(batch: Sequence[Row]) -> None:
-    """Compute rows of one head. If that fails each job is tried alone, so that one bad row fails its own job only."""
+    """Compute rows of one head. If that fails, compute each job alone, so that a bad row fails only its own job."""
     try:
         results = batch[0][0].head.compute([job.rows[row] for job, row in batch])
     except Exception as error:  # whatever it is, its job answers for it and the service goes on

@@ -11,7 +11,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 class Limited(H11Protocol):
-    """Uvicorn's protocol with two limits that it lacks: of the time to send a head, and to read an answer."""
+    """Uvicorn's protocol with limits of the time to send a head and the time to read an answer.
+
+    It also marks connections beyond a maximum as crowded.
+    """
 
     seconds: ClassVar[float]
     """since a connection began, or the first byte of a head came; and since an answer was written"""
@@ -63,5 +66,5 @@ class Limited(H11Protocol):
 
 
 def limited(seconds: float, most: int) -> type[Limited]:
-    """Return the protocol with its limits in seconds, and the number of connections that are not too many."""
+    """Return the protocol class. seconds: both time limits. most: connections beyond this number are crowded."""
     return type("LimitedProtocol", (Limited,), {"seconds": seconds, "most": most})

@@ -23,7 +23,7 @@ ERRORS = {
 
 
 def openapi(version: str) -> dict[str, Any]:
-    """Return the description of all addresses as OpenAPI 3.1 has it."""
+    """Return the description of all addresses in the format OpenAPI 3.1."""
     schemas: dict[str, Any] = {}
     paths: dict[str, Any] = {}
     for head in routes():

@@ -36,7 +36,7 @@ Inputs = dict[str, np.ndarray]  # ids, mask and segments of one row, [S] or for 
 
 @dataclass(frozen=True)
 class Prepared:
-    """An item as rows, and what makes its answer of their results, in the same order."""
+    """An item as rows, and the function that makes the answer from the rows' results, in the same order."""
 
     rows: Sequence[Any]
     lengths: Sequence[int]
@@ -66,11 +66,11 @@ class Head(abc.ABC):
     encoder: Engine
 
     def __init__(self, model: Any) -> None:
-        """model: of `bert.load`, which has what this is asked for."""
+        """model: a model of `bert.load` that has this use."""
         self.model, self.run, self.encoder = model, model.run, model.encoder
 
     def details(self) -> dict[str, Any]:
-        """Return what clients are told of the model, besides what all have."""
+        """Return the fields about the model that clients get, besides the fields of all models."""
         return {}
 
     @abc.abstractmethod
@@ -79,10 +79,10 @@ class Head(abc.ABC):
 
     @abc.abstractmethod
     def compute(self, rows: Sequence[Any]) -> list[Any]:
-        """Return the results of rows, which may be those of several items."""
+        """Return a result for each row. The rows may belong to several items."""
 
     def example(self) -> Any:
-        """Return an item, to compute before the first client comes."""
+        """Return an item to compute before the first request."""
         return self.item(text="Nobody here.")
 
 
@@ -148,7 +148,7 @@ class _OfTask(Head):
     """of an example, in messages"""
 
     def given(self, item: Any) -> Sequence[Any]:
-        """Return what the method of the model is given."""
+        """Return the arguments of the model's method."""
         return tuple(vars(item).values())
 
     def details(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class _OfTask(Head):
         return {"labels": list(labels)} if labels else {}
 
     def prepare(self, item: Any, most: int) -> Prepared:
-        """Encode what is given, in several windows if the model reads it so."""
+        """Encode the item, in several windows if the model reads windows."""
         kind = copy.copy(self.model.fine_tuned.kind)  # two threads encode, and each counts what it cuts
         kind.seen = EncodingCounts()
         with _refused(InputError, UsageError):  # the latter: a pair, of a model that reads windows of single texts
@@ -329,7 +329,7 @@ def routes() -> list[type[Head]]:
 
 
 def of_run(run: Run, compute: Compute, batch: int, engine: EngineName = "tensorflow") -> list[Head]:
-    """Load a run; return what it can be asked. Raise InputError if it is of a kind that is not served."""
+    """Load a run; return its heads. Raise InputError if the run is of a kind that is not served."""
     run.config.refuse_causal(run.path, ", which is not served; see python -m bert.generate")
     model = api.of_run(run, api.Settings(compute=compute, batch=batch, engine=engine))
     of_kind = {head.kind.name: head for head in HEADS if head.kind}
@@ -339,7 +339,7 @@ def of_run(run: Run, compute: Compute, batch: int, engine: EngineName = "tensorf
 
 @contextlib.contextmanager
 def _refused(*errors: type[Exception]) -> Iterator[None]:
-    """Raise RequestError in the place of errors that say what is wrong with an item."""
+    """Replace errors that say what is wrong with an item by RequestError."""
     try:
         yield
     except errors as error:
@@ -347,7 +347,7 @@ def _refused(*errors: type[Exception]) -> Iterator[None]:
 
 
 def _rows(arrays: Inputs) -> tuple[list[Inputs], list[int]]:
-    """Return ids, mask and segments of each row of stacked ones, and the length of each, for choices of the longest."""
+    """Return ids, mask and segments of each row, and the length of each row; for choices, of the longest choice."""
     rows = [{name: arrays[name][row] for name in NAMES} for row in range(len(arrays["input_ids"]))]
     return rows, [int(row["input_mask"].sum(axis=-1).max()) for row in rows]
 

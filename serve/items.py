@@ -45,7 +45,7 @@ class Text:
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """Several continuations of a text, or answers, one of which is right."""
+    """Several continuations of a text, or several answers; one is right."""
 
     text: str
     """the first text of each pair, such as a passage"""

@@ -81,9 +81,9 @@ class Search:
 
 
 def named(flags: Sequence[str]) -> dict[str, Path]:
-    """Return run directories by name, from a list of `RUN` and `NAME=RUN`; the name of a folder is its own.
+    """Return run directories by name, from a list of `RUN` and `NAME=RUN`; `RUN` alone has the name of its folder.
 
-    Raise UsageError if two have one name.
+    Raise UsageError if two have the same name.
     """
     runs: dict[str, Path] = {}
     for text in flags:
@@ -99,8 +99,8 @@ def named(flags: Sequence[str]) -> dict[str, Path]:
 class Models:
     """The models of a service by name. Each is loaded again when its run directory has changed.
 
-    Models of one base (`bert.runs.Base`) share an encoder. To compute low-rank updates beside shared kernels takes more
-    time than kernels that have them, so a model shares its encoder only if another one has the base, too.
+    Models of one base (`bert.runs.Base`) share an encoder. Low-rank updates beside shared kernels take more time than
+    updates that are added to the kernels. So a model uses a shared encoder only if another model has the same base.
     """
 
     def __init__(
@@ -111,9 +111,10 @@ class Models:
         engine: EngineName = "tensorflow",
         search: Search | None = None,
     ) -> None:
-        """Load all models, which are given by name. Raise as `load` and the row of `SEARCH` do.
+        """Load all models. Raise as `load` and the row of `SEARCH` do.
 
-        search: what is searched, under the name of its folder, or another one if a model has that.
+        runs: run directories by the names of the models. search: what is searched; its name is its folder's name, with
+        "-search" added if a model has that name.
         """
         self.compute, self.batch, self.engine = compute, batch, engine
         self.failures = 0  # of loading a changed model
@@ -128,13 +129,13 @@ class Models:
             folders[name] = search.folder
         self._seen = {name: self._state_of(folder) for name, folder in folders.items()}
         self._loaded: dict[str, Served] = {}
-        opened = {name: self._open(name) for name in folders}  # first: a model is loaded as the others' bases ask for
+        opened = {name: self._open(name) for name in folders}  # first: how a model is loaded depends on all bases
         for name, run in opened.items():
             self._loaded[name] = self._load(name, run)
         self._reloading = threading.Lock()
 
     def _open(self, name: str) -> Run | None:
-        """Return the run of a model, and remember its base; None for a search, which has an encoder of its own."""
+        """Return the run of a model, and remember its base; None for a search, which loads a separate encoder."""
         if name not in self._runs:
             return None
         run = _open(self._runs[name])
@@ -150,9 +151,10 @@ class Models:
         return load(run, name, self.compute, self.batch, self._share(name, run))
 
     def _share(self, name: str, run: Run) -> EngineName:
-        """Have a run use the encoder that other models of its base use; return its engine.
+        """Let a run use the encoder that other models of its base use; return its engine.
 
-        Only TensorFlow computes low-rank updates beside shared kernels. auto takes it for them, which saves the memory.
+        Only TensorFlow computes low-rank updates beside shared kernels. "auto" takes TensorFlow for such updates, to
+        save memory.
         """
         base = self._base_of.get(name)
         of_base = [one for one in self._base_of.values() if base and one.digest == base.digest]
@@ -201,7 +203,7 @@ class Models:
         """
         changed = []
         with self._reloading:
-            opened = list(self._opened_again(force))  # first: a model is loaded as the others' bases ask for
+            opened = list(self._opened_again(force))  # first: how a model is loaded depends on all bases
             for name, run in opened:
                 if stopping():
                     break
@@ -235,7 +237,7 @@ class Models:
 
 
 def _check_not_older(loaded: Served, earlier: Served) -> None:
-    """Raise IntegrityError if an older checkpoint was loaded because that of the earlier model is damaged on disk."""
+    """Raise IntegrityError if an older checkpoint was loaded because the earlier model's is damaged on disk."""
     folder = earlier.run / "checkpoints" / earlier.details["checkpoint"]
     best = selection.read(earlier.run)
     if best is None and loaded.details["checkpoint"] < folder.name and folder.is_dir():
@@ -243,7 +245,7 @@ def _check_not_older(loaded: Served, earlier: Served) -> None:
 
 
 def state_of(run: Path, in_8_bits: bool) -> tuple[Any, ...]:
-    """Return what changes with a run's checkpoints, settings and thresholds: names, sizes and times of its files.
+    """Return a value that changes with a run's checkpoints, settings and thresholds: names, sizes and times of files.
 
     in_8_bits: whether the model is computed from its export in 8 bits, which is made after the checkpoint.
     """

@@ -66,7 +66,7 @@ class Answering(tf.Module):
     def __init__(
         self, fine_tuned: FineTuned[AnswerSpans], *, limit: float | None, max_answer_length: int = MAX_ANSWER_LENGTH
     ) -> None:
-        """limit: null odds above it mean no answer; with None every question gets one."""
+        """limit: null odds above it mean no answer; None: every question gets an answer."""
         super().__init__()
         self.encoder, self.head = fine_tuned.encoder, fine_tuned.head  # tf.Module tracks their variables
         self.tokenizer, self.windowing = fine_tuned.tokenizer, fine_tuned.kind.windowing
@@ -167,7 +167,8 @@ def _best_window(passages: Passages, room: tf.Tensor, step: tf.Tensor, count: tf
 def _distinct(passages: Passages, cuts: Cuts, spans: Spans, questions: tf.Tensor) -> tuple[tf.Tensor, ...]:
     """Return each question's best spans with different texts: scores (float64, padded with -inf), begins and ends.
 
-    All are [B, 1 to N_BEST + 1], in characters. Of spans with the same text the best is kept, of equal ones the first.
+    All are [B, 1 to N_BEST + 1]; begins and ends are characters. Of spans with the same text, keep the best; of equally
+    good ones, keep the first.
     """
     valid = spans.score > -math.inf
     question = tf.boolean_mask(tf.broadcast_to(cuts.question[:, None], tf.shape(valid)), valid)  # [c] candidates

@@ -21,8 +21,8 @@ from squad.examples import Example
 if TYPE_CHECKING:
     from squad.features import Places, Tokens
 
-MAX_ANSWER_LENGTH = 30  # tokens, unless a command is told otherwise (Devlin et al. 2018)
-N_BEST = 20  # answers to a question, unless squad.predict is told otherwise
+MAX_ANSWER_LENGTH = 30  # tokens, the default of commands (Devlin et al. 2018)
+N_BEST = 20  # answers to a question, the default of squad.predict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +49,7 @@ class Answers:
     null_odds: float
 
     def best(self, threshold: float | None) -> Candidate:
-        """Return the best answer, or NO_ANSWER if the null odds are above `threshold`. With None always answer."""
+        """Return the best answer, or NO_ANSWER if the null odds are above `threshold`. None: always answer."""
         if threshold is not None and self.null_odds > threshold:
             return NO_ANSWER
         return next((candidate for candidate in self.candidates if candidate.text), NO_ANSWER)
@@ -168,8 +168,8 @@ def _with_probabilities(answers: dict[str, Scored], none: Scored, null: bool) ->
 def among(of_passages: Sequence[Answers], null: bool, count: int) -> RankedAnswers:
     """Return the `count` best answers of one question in several passages, with a softmax over their scores.
 
-    of_passages: the answers in each passage, of which each has candidates with different texts. null: whether a passage
-    may have none; otherwise only one without words has such a candidate, and its score says nothing.
+    of_passages: the answers in each passage; the texts of its candidates differ. null: whether a passage may have no
+    answer. If not, only a passage without words has an empty candidate, whose score has no meaning.
     """
     ranked = [(number, one) for number, answers in enumerate(of_passages) for one in answers.candidates]
     best = sorted((entry for entry in ranked if entry[1].text), key=lambda entry: -_score(entry[1]))[:count]

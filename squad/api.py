@@ -25,7 +25,7 @@ class Answering(api.Model):
         self.reader = Reader(self.fine_tuned, batch=settings.batch, limit=self.limit, compiled=False)
 
     def _answers(self, questions: list[str], texts: list[Any], among: bool = False) -> Iterator[Answer]:
-        """Yield the answer to each question from its text; among: from its list of texts."""
+        """Yield the answer to each question from its text. among: each question has a list of texts."""
         if among:
             for question, several in zip(questions, texts, strict=True):
                 yield _answer(self.among(list(self._read([question] * len(several), several))), self.limit)
@@ -39,12 +39,12 @@ class Answering(api.Model):
         self.reader.report("the questions")
 
     def among(self, found: Sequence[Answers]) -> RankedAnswers:
-        """Return the best answers to one question in several passages, of those in each passage."""
+        """Return the best answers to one question in several passages. found: the answers in each passage."""
         return answers.among(found, self.limit is not None, N_BEST)
 
 
 def asked(questions: Sequence[str], texts: Sequence[str]) -> Dataset:
-    """Return questions, each about its own text; equal texts are in it once."""
+    """Return a dataset of questions, each about its own text; equal texts are stored once."""
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     examples = [
         Example(id="", question=question, passage=numbers[text], answers=())
@@ -54,7 +54,7 @@ def asked(questions: Sequence[str], texts: Sequence[str]) -> Dataset:
 
 
 def _alone(found: Answers) -> RankedAnswers:
-    """Return the answers in a text as those among several; one of them may be empty."""
+    """Return the answers in one text in the form of answers in several texts; one answer may be empty."""
     none = next((one.probability for one in found.candidates if not one.text), NO_ANSWER.probability)
     return RankedAnswers(
         candidates=[(0, one) for one in found.candidates], null_odds=found.null_odds, null_probability=none

@@ -72,7 +72,7 @@ class Questions:
 
 
 def scores(run: Run, path: Path, outputs: Callable[..., Sequence[Any]]) -> dict[str, float]:
-    """Return F1 and exact match of the answers from what `outputs` computes, as `bert.heads.Kind` has it."""
+    """Return F1 and exact match of the answers from the logits that `outputs` computes, as `HeadSpec.scores` says."""
     fine_tuned = load(run)
     questions = Questions(path, fine_tuned.kind.language)
     reader, count = Reader(fine_tuned, BATCH, outputs=outputs), len(questions.dataset.examples)

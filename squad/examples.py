@@ -34,7 +34,7 @@ TYPE_NAMES = {
 MAX_JSON = 256 << 20  # characters of a file that is parsed as a whole and held in memory; SQuAD 2.0's has 42 million
 LEVELS = (("data", "article"), ("paragraphs", "paragraph"), ("qas", "question"))
 SHOWN, SHOWN_KEYS = 100, 20  # in an error message: characters of an id or a key, and keys
-LARGEST_ID = 2**63  # that of an integer of 64 bits
+LARGEST_ID = 2**63  # of an integer of 64 bits
 REQUIRED, COLUMNS = {"id", "question", "context"}, {"id", "question", "context", "answers", "is_impossible"}
 PART = re.compile(r"(.*?)-?(\d{5})-of-(\d{5})(?:-[0-9a-f]+)?\.parquet")  # name of the set, number, count
 NUMBERED = re.compile(r"\d{4}\.parquet")  # as Hugging Face's branch refs/convert/parquet names the files of a set
@@ -118,7 +118,7 @@ def read_dataset(path: Path, *, strict: bool = True) -> Dataset:
 
 
 def count(path: Path) -> int | None:
-    """Return the number of questions in a dataset, of those that are not malformed; None: it is a pipe."""
+    """Return the number of well-formed questions in a dataset; None if it is a pipe."""
     if not (path.is_file() or path.is_dir()):
         return None
     return sum(len(piece.examples) for piece in read_pieces(path, strict=False, gold=False))
@@ -181,7 +181,7 @@ def locate(passage: str, answer: Answer) -> int | None:
 
 
 def _rfind(text: str, part: str) -> int:
-    """Return `text.rfind(part)`. That takes the product of both lengths at worst, `find` their sum."""
+    """Return `text.rfind(part)`, by `find` on reversed texts: `rfind` can take time in the product of both lengths."""
     at = text[::-1].find(part[::-1])
     return at if at < 0 else len(text) - at - len(part)
 
@@ -227,9 +227,10 @@ def _raw_questions(path: Path) -> tuple[str, Iterator[Raw | Fault]]:
 
 
 def _parts(path: Path) -> list[Path]:
-    """Return the Parquet files of a set: this one, or those of a folder. Raise InputError if some of them are missing.
+    """Return the Parquet files of a set: the file `path`, or all files in the folder `path`.
 
-    Print a line if a file is one of several.
+    Raise InputError if a folder lacks files of the set, or has several sets. Print a warning if the file `path` is only
+    a part of its set.
     """
     if not path.is_dir():
         _tell_part(path)
@@ -317,7 +318,7 @@ def _example(raw: Raw, seen: set[str], gold: bool) -> tuple[Example, str]:
 
 
 def _integer_id(qa: Any) -> str | None:
-    """Return the id of a question if it is an integer, or a whole number as a table with gaps has it, as text."""
+    """Return the id of a question as text if it is a whole number (a table with gaps has 1.0 for 1); else None."""
     identity = qa.get("id") if isinstance(qa, dict) else None
     if type(identity) is float and identity.is_integer():
         identity = int(identity)

@@ -260,7 +260,7 @@ def _encoded(
     dropped: dict[str, str],
     lost: Counter[str],
 ) -> Iterator[bytes]:
-    """Yield the records of windows. dropped: gets the questions that have none. lost: counts what is cut."""
+    """Yield the records of windows. Add questions without records to `dropped`; count in `lost` what is cut."""
     if not spans:
         return
     passages, answers = tokenize(tokenizer, texts), []
@@ -298,7 +298,7 @@ def _report(train_file: Path, malformed: list[str], dropped: dict[str, str], inf
 
 
 def _report_lost(train_file: Path, lost: Counter[str], windowing: Windowing) -> None:
-    """Print a line for each thing that is cut. lost: how many questions it concerns."""
+    """Print a line for each kind of loss. lost: the number of questions by kind."""
     lines = {
         "several": "have several answers; the first one is learned",
         "question": f"have more than {windowing.max_query_length} tokens and are cut (--windows.max_query_length)",

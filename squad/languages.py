@@ -24,7 +24,7 @@ Language = Literal["en", "es", "hi", "vi", "de", "ar", "zh", "auto"]
 ASCII = str.maketrans("", "", string.punctuation)
 CHINESE = re.compile("([\u4e00-\u9fa5])")
 SHOWN = 200  # passages that show the language
-FEWEST = 20  # words of which at least one is a frequent word, in a text of a language below; and of any that is judged
+FEWEST = 20  # words: a text of a language below has a frequent word in each 20; a text with fewer words is not judged
 
 # Frequent words, by which the language of a text in Latin letters or in Devanagari is known.
 FREQUENT = {
@@ -46,7 +46,7 @@ FREQUENT = {
     "mr": "\u0906\u0939\u0947 \u0906\u0923\u093f \u092f\u093e \u0939\u0947 \u0939\u094b\u0924\u0947",
     "ne": "\u091b \u0930 \u0939\u094b \u092f\u094b \u0925\u093f\u092f\u094b \u092d\u090f\u0915\u094b",
 }
-# Letters that one language alone has, of those above.
+# Letters that only one of the languages above has.
 OWN = {
     "de": "\u00df",
     "es": "\u00f1\u00bf\u00a1",
@@ -98,7 +98,7 @@ MLQA = {
 def rules(language: Language | None, dataset: Dataset, path: Path, flag: str = "--language") -> Rules:
     """Return the rules to score a data set by; None: SQuAD's, with a warning if the passages are not English.
 
-    Raise InputError if the language is to be found and is none of MLQA's.
+    language: "auto" recognises it from the passages. Raise InputError if this gives no language of MLQA.
     """
     if language is not None and language != "auto":
         return MLQA[language]
@@ -120,7 +120,7 @@ def rules(language: Language | None, dataset: Dataset, path: Path, flag: str = "
 
 
 def language_of(texts: Iterable[str]) -> str | None:
-    """Return the code of the language of texts; "other" for one that is not known here, None if they are too short."""
+    """Return the code of the language of texts; "other" for an unknown language, None if the texts are too short."""
     text = "\n".join(texts).lower()
     letters = Counter(filter(str.isalpha, text))
     scripts: Counter[str] = Counter()

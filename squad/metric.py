@@ -140,7 +140,7 @@ def score_v2(
 
 
 def _best(none: int, gains: Sequence[float], odds: Sequence[float]) -> tuple[float, float]:
-    """Return the highest total score and the threshold for it, if questions with odds up to it are answered.
+    """Return the highest total score and its threshold: questions with odds up to the threshold are answered.
 
     none: the score if nothing is answered (threshold 0). Like the official script, this also splits questions with
     equal odds, which no threshold can do.

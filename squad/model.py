@@ -27,7 +27,7 @@ class AnswerSpans(TaskType):
     described = Head(kind=ANSWER_SPAN.name)
 
     def __init__(self, windowing: Windowing, impossible: bool, language: Language | None = None) -> None:
-        """impossible: whether a model is trained on impossible questions. language: whose rules scored it."""
+        """impossible: whether the model is trained on impossible questions. language: its rules score the answers."""
         self.windowing, self.impossible, self.language = windowing, impossible, language
 
     @property
@@ -68,9 +68,9 @@ def load(run: Path | Run, compute: Compute = "float32", engine: EngineName = "te
 
 
 def _trained_for(run: Run) -> AnswerSpans:
-    """Return the windows of a run, from its `config.json`, whether it had impossible questions, and whose rules.
+    """Return from a run's `config.json`: windows, whether it had impossible questions, and the language of its rules.
 
-    Runs of the first versions do not store the latter two.
+    Runs of the first versions do not store the last two.
     """
     path, longest = run.settings_path, run.config.max_position_embeddings
     try:

@@ -36,10 +36,14 @@ class Reader(model.Reader[AnswerSpans]):
         max_answer_length: int = MAX_ANSWER_LENGTH,
         compiled: bool = True,
     ) -> None:
-        """As tasks.model.Reader has it. limit: null odds above it mean no answer; None: that is none of `n_best`."""
+        """batch, compiled: as in `tasks.model.Reader`. n_best: maximum number of answers to a question.
+
+        limit: null odds above it mean no answer; None: every question gets an answer, and "" is not a candidate.
+        max_answer_length: in tokens.
+        """
         super().__init__(fine_tuned, batch, compiled)
         self.limit, self.sizes = limit, (n_best, max_answer_length)
-        self.cut = 0  # questions of which tokens are cut off, since the last report
+        self.cut = 0  # questions with tokens cut off, since the last report
 
     def answer(self, piece: Dataset) -> Iterator[tuple[Example, Answers]]:
         """Yield each question, in order, with its best answers. All answers of the piece are held in memory."""

@@ -23,7 +23,11 @@ PROG = "python -m squad.train"
 
 
 def run(recipe: str, config: SquadConfig, flagged: Collection[str] | None = None) -> Path:
-    """Train a recipe with a configuration; return the run directory. As `tasks.train.run` has it."""
+    """Train a recipe with a configuration; return the run directory.
+
+    flagged: fields of the model that are given; None: the fields that differ from the recipe. Raise as `fine_tune`
+    does, and UsageError without `data.train_file`.
+    """
     if config.data.train_file is None:
         raise UsageError("no questions: give --data.train_file, a SQuAD training set")
     from squad.training import prepare

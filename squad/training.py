@@ -20,9 +20,9 @@ from tasks.training import Prepared, scored
 
 
 def prepare(config: SquadConfig, tokenizer: Tokenizer, vocab: Path, comm: Communicator) -> Prepared[SquadConfig]:
-    """Write the records of the windows; as `tasks.training.fine_tune` has it.
+    """Write the records of the windows; return what the run trains on.
 
-    `data.impossible` then says whether there are impossible questions, for prediction.
+    In the returned configuration, `data.impossible` says whether there are impossible questions, for prediction.
     """
     workdir, windowing, path = paths.workdir(), config.windows, config.data.dev_file
     folder = on_rank_zero(lambda: features.training_set(config.data, tokenizer, vocab, windowing, workdir), comm)

@@ -23,7 +23,7 @@ SHORTEST = SPECIAL + 1
 
 
 class Pieces(Protocol):
-    """What is needed of `bert.text.tokenization.Tokenizer`, whose module imports TensorFlow."""
+    """The needed part of `bert.text.tokenization.Tokenizer`, whose module imports TensorFlow."""
 
     pad_id: int
     unk_id: int
@@ -36,7 +36,7 @@ class Pieces(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """The windows of some sentences, in order; those in which no word is read are left out.
+    """The windows of some sentences, in order, without windows in which no word is read.
 
     The words of all sentences, in order, are read at `row` and `position`. That is also the order of the positions: a
     word is read after all words before it, in the same window or in a later one.
@@ -63,7 +63,7 @@ def windows(tokenizer: Pieces, sentences: Sequence[Sequence[str]], length: int, 
     """Return the windows [CLS] pieces [SEP] of sentences, which are sequences of words.
 
     length: positions of a window, S. stride: pieces from the start of a window to the start of the next one in the same
-    sentence. A word of more pieces than a window has room for loses the last ones.
+    sentence. If a word has too many pieces for a window, its last pieces are left out.
     """
     assert length >= SHORTEST and stride >= 1, "the configuration checks both"
     room = length - SPECIAL
@@ -101,7 +101,7 @@ def labels(batch: Windows, tags: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def collect(batch: Windows, predicted: np.ndarray) -> list[np.ndarray]:
-    """Return the values of the words of each sentence [words, ...], from those of all positions [W, S, ...]."""
+    """Return the values of each sentence's words [words, ...]. predicted: the values of all positions [W, S, ...]."""
     values = predicted[batch.row, batch.position]
     return [values[begin:end] for begin, end in pairwise(batch.splits)]
 

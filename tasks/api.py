@@ -30,7 +30,7 @@ class OfTask(api.Model):
         self.reader = Reader(self.fine_tuned, settings.batch, compiled=False)
 
     def _results(self, *columns: Iterable[Any]) -> Iterator[Any]:
-        """Yield the result of each row of columns; tell at the end if something did not fit."""
+        """Yield the result of each row of columns; print a line at the end if something did not fit."""
         kind = self.fine_tuned.kind
         kind.seen = inputs.EncodingCounts()
         given = (self.example(str(number), *row) for number, row in enumerate(zip(*columns, strict=True)))
@@ -48,7 +48,7 @@ class Classifying(OfTask):
 
     @staticmethod
     def example(identity: str, first: str, second: str | None) -> TextExample:
-        """As OfTask has it."""
+        """Return the example of a text, or of a pair of texts."""
         return TextExample(id=identity, first=first, second=second)
 
 
@@ -65,7 +65,7 @@ class Choosing(OfTask):
 
     @staticmethod
     def example(identity: str, text: str, choices: Sequence[str]) -> ChoiceExample:
-        """As OfTask has it."""
+        """Return the example of a text with its choices."""
         return ChoiceExample(id=identity, pairs=tuple((text, choice) for choice in choices))
 
 

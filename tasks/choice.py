@@ -28,7 +28,10 @@ class Choice(ExampleKind):
     head = CHOICE
 
     def __init__(self, data: TaskData, labels: Labels, names: tuple[str, ...]) -> None:
-        """As ExampleKind has it; labels: the numbers of the choices. The levels of RACE are also scored alone."""
+        """data, names: as in `StoredKind`. labels: the numbers of the choices.
+
+        Each level of RACE is also scored separately.
+        """
         super().__init__(data, labels, names)
         self.sequences = labels.outputs
         self.groups: tuple[str, ...] = data.levels if data.task == "race" else ()
@@ -53,7 +56,7 @@ class Choice(ExampleKind):
         return arrays
 
     def check(self, example: ChoiceExample) -> None:
-        """Raise InputError if the example has not as many choices as the model."""
+        """Raise InputError if the example's number of choices differs from the model's."""
         if len(example.pairs) != self.labels.outputs:
             raise InputError(
                 f"example {example.id}: {len(example.pairs)} choices, but the model has {self.labels.outputs}"
@@ -71,7 +74,7 @@ class Choice(ExampleKind):
         return tf.ones_like(batch["label"][:, 0], tf.float32)
 
     def scores(self, logits: np.ndarray, gold: dict[str, np.ndarray]) -> metrics.Scores:
-        """Return the metrics of scores [n, C] for the features of the same examples, also those of each group."""
+        """Return the metrics of scores [n, C] for the features of the same examples, and the metrics of each group."""
         return self._scores(gold["label"][:, 0], metrics.predicted_classes(logits), gold["group"][:, 0])
 
     def compare(self, examples: Sequence[ChoiceExample], lines: Sequence[dict[str, Any]]) -> metrics.Scores:

@@ -22,7 +22,7 @@ from tasks.examples import ChoiceExample, Skipped
 from tasks.race import with_answer
 
 FEWEST = 2  # choices
-OWN = ("context", "choices")  # the keys; then those of published sets
+OWN = ("context", "choices")  # the keys of one's own files; the next line has the keys of published sets
 PUBLISHED = (("ctx", "endings"), ("question", "choices"), ("question_stem", "choices"), ("article", "options"))
 LABELS = ("label", "answerKey", "answer")  # the first one that a row has
 
@@ -30,8 +30,8 @@ LABELS = ("label", "answerKey", "answer")  # the first one that a row has
 def read(path: Path, skipped: Skipped, labels: bool = True) -> Iterator[ChoiceExample]:
     """Yield the examples of a file in order; all have as many choices as the first one, and a label if it has one.
 
-    labels: False does not look at labels. A malformed line is left out and counted. Empty lines are no examples. Raise
-    InputError at the end of a file whose labels count from 1.
+    labels: False does not read labels. A malformed line is left out and counted. Empty lines are ignored. At the end of
+    the file, raise InputError if its labels count from 1.
     """
     first: ChoiceExample | None = None
     used, after_last = set[int | None](), False
@@ -97,9 +97,9 @@ def _example(record: dict[str, Any], number: int, labels: bool) -> ChoiceExample
 
 
 def _index(label: Any, choices: list[str], names: Any, key: str) -> int | None:
-    """Return the index that a label means; None for none. names: of the choices, where the file has them.
+    """Return the index that a label means; None without a label. names: of the choices, if the file has them.
 
-    Raise ValueError if it is none of them, or could be two.
+    Raise ValueError if the label means no choice, or could mean several.
     """
     if label in (None, ""):
         return None

@@ -28,7 +28,10 @@ class Classification(OfTexts):
     head = CLASSIFIER
 
     def __init__(self, data: TaskData, labels: Labels, names: tuple[str, ...]) -> None:
-        """As ExampleKind has it; classes of which one is right are scored by their F1 if `data` names them."""
+        """data, labels, names: as in `StoredKind`.
+
+        If `data` names positive classes, the metrics are their micro F1 and the accuracy, instead of `names`.
+        """
         super().__init__(data, labels, ("micro_f1", "accuracy") if data.positive else names)
         self.positive = tuple(map(self._positive, data.positive))  # classes of micro_f1
         self.one = labels.names.index(glue.POSITIVE) if glue.POSITIVE in labels.names else 1  # class of f1
@@ -82,7 +85,7 @@ class Classification(OfTexts):
         return metrics.scores(self.metrics, expected, predicted, positive=self.one, classes=classes)
 
     def _numbers(self, logits: np.ndarray) -> np.ndarray:
-        """Return the numbers that logits [n, 1] are [n]."""
+        """Return the numbers [n] of logits [n, 1]: the logits, or their sigmoid."""
         x = logits[:, 0].astype(np.float64)
         return np.exp(-np.logaddexp(0, -x)) if self.labels.activation == SIGMOID else x
 

@@ -72,14 +72,14 @@ ALL = ReadOptions()
 
 
 def read(path: Path, skipped: Skipped, options: ReadOptions = ALL) -> Iterator[TaggedSentence]:
-    """Yield the sentences of a file in order, each whole, however long.
+    """Yield the sentences of a file in order; long ones are not divided.
 
-    The id is the number of the sentence in the file, from 0, or of rows the value of `id`. Names of columns are those
-    of CoNLL-U, of its line "# global.columns = ...", or of the file's first line.
+    The id is the number of the sentence in the file, from 0; in rows, the value of `id`. Names of columns come from the
+    line "# global.columns = ...", from the file's first line, or from CoNLL-U.
 
-    A sentence with a malformed line is left out and counted: every line needs a word and as many columns as the first
-    line of the file. Raise InputError if that lacks a column, if the first column counts words and no column of words
-    is given, or if a sentence does not end.
+    A sentence with a malformed line is left out and counted: every line needs a word, a tag if tags are read, and as
+    many columns as the first line of the file. Raise InputError if the first line lacks a column, if the first column
+    counts words and no column of words is given, or if more than `MAX_WORDS` lines follow without an empty line.
     """
     is_rows, is_looked_at = tables.kind_of(path) in (".jsonl", tables.PARQUET), True
     for sentence in (_rows if is_rows else _of_lines)(path, skipped, options):
@@ -94,7 +94,7 @@ def read(path: Path, skipped: Skipped, options: ReadOptions = ALL) -> Iterator[T
 
 
 def _of_lines(path: Path, skipped: Skipped, options: ReadOptions) -> Iterator[TaggedSentence]:
-    """Yield the sentences of a file of lines; as `read` has it."""
+    """Yield the sentences of a file of lines, as `read` does."""
     columns, is_checked, names = None, options.word is not None, list[str]()
     with files.open_text(path) as stream:
         sentences = _without_comments(_sentences(stream, path, options.separator), names)
@@ -190,7 +190,7 @@ def _sentences(stream: IO[str], path: Path, separator: Separator) -> Iterator[tu
 def _without_comments(
     sentences: Iterable[tuple[int, list[Line]]], names: list[str]
 ) -> Iterator[tuple[int, list[Line]]]:
-    """Yield sentences without the comments before them. Names of columns in a comment are added to `names`."""
+    """Yield sentences without the comments before them. Write names of columns in a comment into `names`."""
     count, waiting = 0, list[tuple[int, list[Line]]]()  # sentences of nothing but # at the beginning of the file
     for sentence in sentences:
         waiting.append(sentence)
@@ -239,7 +239,7 @@ def _check_words(path: Path, lines: Sequence[Line]) -> bool:
 
 
 def _split(text: str, separator: Separator) -> list[str]:
-    """Return the columns of a line; none if it is empty but for spaces and tabs."""
+    """Return the columns of a line; none if it has only spaces and tabs."""
     text = text.rstrip(BLANKS)
     if separator == "tab" or (separator == "auto" and "\t" in text):
         return [field.strip(BLANKS) for field in text.split("\t")] if text else []
@@ -247,9 +247,9 @@ def _split(text: str, separator: Separator) -> list[str]:
 
 
 def _columns(path: Path, line: Line, options: ReadOptions, names: Sequence[str]) -> tuple[Columns, bool]:
-    """Return the columns of a file, and whether its first line has their names. names: those of a comment.
+    """Return the columns of a file, and whether its first line has their names. names: from a comment.
 
-    Raise InputError if there is no column of the word or of the tag.
+    Raise InputError if there is no column of the word or of the tag, or if both are the same column.
     """
     count = len(line.fields)
     keys = [options.word or "0", (options.tag or "-1") if options.tags else None]

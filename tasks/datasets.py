@@ -43,7 +43,7 @@ KNOWN: Rows[KnownData] = Rows(
 
 
 def of(data: TaskData) -> KnownData:
-    """Return what is known of the data set that `data` names."""
+    """Return the row of the data set that `data` names."""
     if data.task not in KNOWN:
         raise UsageError(f"--data.task {data.task!r}: one of {', '.join(KNOWN)}")
     return KNOWN[data.task]
@@ -129,7 +129,7 @@ def check_read(data: TaskData) -> None:
 
 
 def _readers(data: TaskData) -> dict[str, tuple[bool, str]]:
-    """Return for each setting that not all tasks read whether this one does, and which do."""
+    """For each setting that only some tasks read, return whether this task reads it, and which tasks do, in words."""
     kind, loss = of(data).kind, data.loss if data.task == EMBED else ""
     is_table, is_tagging, scored = data.task in TABLES, kind.head == TAGS, loss in SCORED
     several = kind.head.several and not data.label_columns
@@ -170,10 +170,10 @@ def in_windows(data: TaskData, windows: Windows | None, stride: int | None) -> T
 
 
 def files(data: TaskData, folder: Path, split: Split) -> dict[str, Path]:
-    """Return the files of a split in the folder of a data set, by the name that their scores have.
+    """Return the files of a split in the folder of a data set, by the names of their scores.
 
-    The folder may also be one that has the data set's folder in it. Raise UsageError if the layout is that of one's own
-    files, InputError if a file is missing.
+    `folder` may also be the parent of the data set's folder. Raise UsageError if `data` names no data set but a layout
+    of one's own files, InputError if a file is missing.
     """
     data_set = of(data)
     if not data_set.files:
@@ -210,7 +210,7 @@ def labels_of(example: Example) -> Sequence[str]:
 
 
 def with_columns(data: TaskData, text: tuple[str, ...] | None, label: str | None) -> TaskData:
-    """Return `data` with other columns of texts and of labels, or of words and of tags; None leaves them.
+    """Return `data` with other columns of texts and labels, or of words and tags; None keeps a column.
 
     Raise UsageError if the files have no columns to choose.
     """

@@ -91,7 +91,7 @@ HEADLESS: Rows[Callable[[Run, Options], dict[str, Any]]] = Rows({"scores": "exte
 
 
 def inputs_of(options: Options, data: TaskData) -> dict[str, Path]:
-    """Return the files to score, by the name that their scores have."""
+    """Return the files to score, by the names of their scores."""
     if options.input is not None:
         return {"": options.input}
     assert options.folder is not None, "one of both is given"

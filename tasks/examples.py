@@ -39,7 +39,7 @@ class TextGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceExample:
-    """Several continuations or answers, one of which is right; each is a pair of texts."""
+    """Several continuations or answers, each a pair of texts; one is right."""
 
     id: str
     pairs: tuple[tuple[str, str], ...]
@@ -63,7 +63,7 @@ class TaggedSentence:
 
 
 def writable(text: str, column: str) -> str:
-    """Return a text that outputs have again. Raise ValueError for half a surrogate pair, which no file can hold."""
+    """Return a text for outputs. Raise ValueError for half a surrogate pair, which no file can hold."""
     if files.SURROGATE.search(text):
         raise ValueError(f"{column} has half a surrogate pair")
     return text
@@ -82,7 +82,7 @@ def sentence(identity: str, text: str | Sequence[str]) -> TaggedSentence:
 
 @dataclass
 class Skipped:
-    """Items of a file that are left out, counted, with the reasons of the first few."""
+    """The number of items of a file that are left out, with the reasons of the first few."""
 
     strict: bool = False
     """raise InputError at the first one instead"""

@@ -24,11 +24,11 @@ from tasks.labels import Labels
 from tasks.stored import ExampleKind, StoredKind
 
 STAGE = "tasks.features"
-NOT_OF_RECORDS = (  # settings whose content counts, not their value; and of embeddings those of training alone
+NOT_OF_RECORDS = (  # paths, since only the content of their files counts; and settings that only training reads
     *("folder", "train", "dev", "vocab"),
     *("temperature", "both_directions", "dimensions", "pool", "normalize", "projection", "dev_text"),
 )
-# That records of earlier versions lack.
+# Settings that records of earlier versions lack.
 NEWER = ("windows", "separator", "label_columns", "loss", "score_scale", "deleted")
 
 
@@ -42,7 +42,7 @@ class Stored:
 def build(data: TaskData, tokenizer: Tokenizer, vocab: Path, workdir: Path, trained: tuple[str, ...] = ()) -> Path:
     """Return the folder of TFRecords of the training and the development examples.
 
-    trained: the labels of the initial weights. If they are those of the examples, in any order, theirs is kept.
+    trained: the labels of the initial weights. If the examples have the same labels, the order of `trained` is kept.
     """
     data_set, sources = datasets.of(data), datasets.sources(data)
     usual = {name for name in NEWER if getattr(data, name) == getattr(TaskData, name)}
@@ -144,12 +144,12 @@ def _nothing(path: Path, skipped: Skipped) -> InputError:
 
 
 def _first_of(skipped: Skipped) -> str:
-    """Return the first reason why an example is not usable, for a message; "" if all are."""
+    """Return the first reason why an example is not usable, for a message; "" if all are usable."""
     return f"; the first of {skipped.count} that are not: {skipped.reasons[0]}" if skipped.count else ""
 
 
 def _labels(data: TaskData, data_set: KnownData, train: Path, trained: tuple[str, ...]) -> Labels:
-    """Return the labels of a task, from the training examples where the data set does not fix them."""
+    """Return the labels of a task: the data set's, or else the labels of the training examples."""
     if data_set.regression:
         return Labels(regression=True)
     names = data_set.labels
@@ -168,7 +168,7 @@ def _labels(data: TaskData, data_set: KnownData, train: Path, trained: tuple[str
 
 
 def _of_sets(data: TaskData, data_set: KnownData, sources: dict[Split, Path], trained: tuple[str, ...]) -> Labels:
-    """Return the labels of texts that can have several, from all examples, and tell how often they occur."""
+    """Return the labels of texts that can have several, from all examples; print how often they occur."""
     train, used = sources["train"], dict[Split, set[str]]()
     counts, unknown, sizes = Counter[str](), Counter[str](), Counter[int]()  # of the training examples
     skipped = {split: Skipped(data.strict) for split in sources}
@@ -211,12 +211,12 @@ def _of_sets(data: TaskData, data_set: KnownData, sources: dict[Split, Path], tr
 
 
 def _order(names: tuple[str, ...], trained: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the labels in the order of the trained head if it has just these, else as they are."""
+    """Return the labels in the order of the trained head if it has the same labels, else unchanged."""
     return trained if sorted(trained) == sorted(names) else names
 
 
 def _doubt(names: Sequence[str], train: Path) -> None:
-    """Print a line if two classes are probably one."""
+    """Print warnings about classes that are probably the same, or that probably mean that there is no label."""
     if pairs := labels.alike(names):
         listed = "; ".join(f"{one!r} and {other!r}" for one, other in pairs[:3]) + ("; ..." if len(pairs) > 3 else "")
         print(

@@ -129,13 +129,12 @@ TASKS = {
 
 
 def read(task: Task, path: Path, split: Split, skipped: Skipped) -> Iterator[TextExample]:
-    """Yield the examples of a file in order; their label is None where the file has no column for it.
+    """Yield the examples of a file in order; their label is None if the file has no column for it.
 
-    split: of MRPC's original training file only the rows of that split are yielded, and labels of `test` are not
-    checked, since some copies have other things in that column. The id is the file's `index`, `id` or `idx`, else the
-    number of the row. Rows of QQP that lack columns are left out and counted, and so are pairs that SNLI and MultiNLI
-    give no label. Raise InputError for any other row that has not the columns of the first one, for an empty text, or
-    for a label that is none of the task's.
+    split: yield only the rows of this split from MRPC's original training file. Labels of `test` are not read, since
+    some copies have other values in that column. The id is the file's `index`, `id` or `idx`, else the number of the
+    row. Rows of QQP that lack columns, and pairs of SNLI and MultiNLI without a label, are left out and counted. Raise
+    InputError for any other row with another number of columns, for an empty text, or for an unknown label.
     """
     lines = tables.lines(path, (*task.first, *task.second))
     number, fields = next(lines, (1, []))
@@ -159,7 +158,7 @@ def read(task: Task, path: Path, split: Split, skipped: Skipped) -> Iterator[Tex
 
 
 def _dev_ids(path: Path) -> set[tuple[str, ...]]:
-    """Return the two ids of each pair of GLUE's development set, from the file beside MRPC's original one."""
+    """Return the two ids of each pair of GLUE's development set, from the file beside MRPC's original file."""
     ids = path.with_name(DEV_IDS)
     if not ids.exists():
         raise InputError(f"{ids}: no such file; it tells which pairs of {path.name} are GLUE's development set")
@@ -210,11 +209,11 @@ class _Places:
         return ""
 
     def has_no_label(self, fields: Sequence[str]) -> bool:
-        """Return whether a row is one that SNLI marks as without a label, or `datasets`: - or -1."""
+        """Return whether a row has no label: SNLI writes "-" for it, `datasets` -1."""
         return self.label is not None and bool(self.task.numbers) and fields[self.label] in ("-", "-1")
 
     def is_in_split(self, fields: Sequence[str]) -> bool:
-        """Return whether a row belongs to the split; only MRPC's original file has rows of two."""
+        """Return whether a row belongs to the split; only MRPC's original file has rows of two splits."""
         if self.dev is None:
             return True
         ids = tuple(fields[place] for place in self.ids if place is not None)

@@ -38,7 +38,7 @@ class EncodingCounts:
         return self.long > 0 or self.empty > 0 or self.unknown > MOST_UNKNOWN * self.tokens
 
     def add(self, tokens: np.ndarray, in_one_input: np.ndarray, read: np.ndarray) -> None:
-        """Count inputs of texts with this many tokens; one input holds `in_one_input` of them, all together `read`."""
+        """Count texts. tokens: of each. in_one_input: how many one input can hold. read: how many all inputs read."""
         self.inputs += len(tokens)
         self.long += int((in_one_input < tokens).sum())
         self.tokens += int(tokens.sum())
@@ -76,7 +76,7 @@ def pairs(
 
     first_length: tokens to keep of the first text of a pair; 0 keeps all that fit. What does not fit then is cut from
     the longer text, token by token, as `_truncate_seq_pair` of google-research/bert does. seen: counts what is cut.
-    odd_to_longer: as `shares` has it.
+    odd_to_longer: as in `shares`.
     """
     count = len(firsts)
     ids, splits = tokenizer.encode([*firsts, *(second or "" for second in seconds)])
@@ -146,8 +146,9 @@ def shares(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return how many tokens of each text are kept [n], so that both together have at most `room` [n].
 
-    Tokens are taken from the longer text; from the second one if they are equally long. odd_to_longer: where both are
-    cut, and `room` is odd, the text that was longer keeps one token more, or the second one, as in tokenizers.
+    Tokens are removed from the longer text, and from the second one if both are equally long. odd_to_longer: if both
+    are cut and `room` is odd, the longer text keeps one token more, or the second one if both are equally long, as in
+    tokenizers.
     """
     half = np.where(odd_to_longer & (first <= second), room // 2, room - room // 2)
     of_first = np.minimum(first, np.maximum(room - second, half))

@@ -21,9 +21,9 @@ def scores(
 ) -> Scores:
     """Return several scores of the same predictions, and which of them are undefined.
 
-    names: of the scores. gold, probabilities: [n, C]; predicted: whether a text is given a label [n, C], which F1 and
-    accuracy score. labels: their names. accuracy is the share of texts whose labels are all right. Raise InputError if
-    there is nothing to score, IntegrityError for NaN.
+    names: of the scores. gold, probabilities: [n, C]. predicted: whether a text is given a label [n, C], for F1 and
+    accuracy. labels: names of the labels. accuracy is the share of texts whose labels are all right. Raise InputError
+    if there is nothing to score, IntegrityError for NaN or infinity.
     """
     if not len(gold):
         raise InputError("nothing to score: there are no examples")
@@ -66,7 +66,7 @@ def average_precision(gold: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def roc_auc(gold: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the probability that a text with the label has a greater score than one without it; equal ones count half.
+    """Return the probability that a text with the label has a higher score than a text without it; ties count half.
 
     gold, probabilities: of one label [n]; gold has both 0 and 1.
     """
@@ -93,8 +93,11 @@ def best_threshold(gold: np.ndarray, probabilities: np.ndarray) -> tuple[float, 
 
 
 def _above(gold: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return for each different probability, from high to low, how many texts from it on have the label, how many there
-    are, and the probability [k]."""
+    """Return three arrays [k] for the k different probabilities, from high to low.
+
+    They are the number of texts with the label among the texts of this or a higher probability, the number of these
+    texts, and the probability.
+    """
     order = np.argsort(-probabilities, kind="stable")
     ranked = probabilities[order]
     last = np.flatnonzero(np.append(np.diff(ranked) != 0, True)) if len(ranked) else np.zeros(0, np.int64)
@@ -102,7 +105,7 @@ def _above(gold: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def _ranked(gold: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return both of one label, without the texts of which it is not known."""
+    """Return gold (as bool) and probabilities of one label, without the texts whose label is not known."""
     return gold[gold >= 0] > 0, probabilities[gold >= 0]
 
 
@@ -116,7 +119,7 @@ def _counts(gold: np.ndarray, predicted: np.ndarray, axis: int) -> tuple[np.ndar
 
 
 def _f1(right: np.ndarray, wrong: np.ndarray, missing: np.ndarray) -> np.ndarray:
-    """Return 2 TP / (2 TP + FP + FN), 0 where nothing is there."""
+    """Return 2 TP / (2 TP + FP + FN), 0 where all counts are 0."""
     return np.asarray(2 * right / np.maximum(2 * right + wrong + missing, 1))
 
 

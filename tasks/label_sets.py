@@ -50,7 +50,7 @@ class LabelSets:
         return self.each or (self.label,)
 
     def of(self, row: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the labels of a row, and those that are unknown. Raise ValueError if it does not say."""
+        """Return the labels of a row, and the labels that are unknown. Raise ValueError for malformed values."""
         if not self.each:
             return self._names(row[self.label]), ()
         values = {name: VALUES.get(str(row[name]).strip().lower()) for name in self.each}
@@ -77,7 +77,7 @@ class LabelSets:
 
 
 def are_positions(names: Sequence[str]) -> bool:
-    """Return whether what was read as the names of labels is 0 and 1 for each label."""
+    """Return whether the read names of labels are in fact values 0 and 1 for each label."""
     same_length = len({len(name) for name in names}) == 1 and all(map(PLACES.fullmatch, names))
     return same_length or bool(_zeros_and_ones(names))
 

@@ -15,7 +15,7 @@ from tasks.examples import TextExample
 # Of numbers: the gradient of a squared error, and the square of its norm, are then finite in float32.
 LARGEST = 1e15
 MOST = 10_000  # classes; more are probably a column that is not the label
-# Characters between several names: also those of Chinese and Japanese, a comma without a space, and doccano's #.
+# Characters between several names, also in Chinese and Japanese; a comma without a space; and doccano's #.
 JOINED = re.compile("[|;\t\r\n\u3001\uff0c\uff1b]|,(?! )|(?<=\\w)#(?=\\w)")
 BETWEEN = re.compile(r"\s*[,/&+:]\s*|\s+(?:and\s+)?")  # between names where all parts of a name are names themselves
 UNSET = ("-1", "-100")  # what `datasets` has for no label, and what PyTorch's loss leaves out
@@ -60,7 +60,7 @@ class Labels:
             raise InputError(f"example {example}: label {name!r} is not one of the model's ({choices})") from error
 
     def entries(self, head: str) -> dict[str, Any]:
-        """Return what the manifest of the records and a run's `config.json` say of the labels, and the head."""
+        """Return the entries about labels and head for the records' manifest and a run's `config.json`."""
         named = {"id2label": {str(number): name for number, name in enumerate(self.names)}} if self.names else {}
         return {"head": head, "regression": self.regression, "class_weights": self.weights} | named
 
@@ -120,7 +120,7 @@ def alike(names: Collection[str]) -> list[tuple[str, str]]:
 
 
 def doubtful(names: Collection[str]) -> list[str]:
-    """Return names that often mean that there is no label: a dash and the like, and -1 where no other is negative.
+    """Return names that often mean that there is no label: a dash and similar, and -1 if no other name is negative.
 
     -1 and 1 alone are two classes.
     """
@@ -131,7 +131,7 @@ def doubtful(names: Collection[str]) -> list[str]:
 
 
 def joined(names: Collection[str]) -> list[str]:
-    """Return names that are probably several: by a character between them, or as all parts are names themselves."""
+    """Return names that are probably several names: by a separator in them, or because all their parts are names."""
     known = {*names}
 
     def is_of_names(name: str) -> bool:
@@ -142,16 +142,16 @@ def joined(names: Collection[str]) -> list[str]:
 
 
 def balanced(names: Iterable[str], counts: Counter[str]) -> tuple[float, ...]:
-    """Return the weight of each class: n / (C n_c), so that all together have the weight of n examples."""
+    """Return the weight of each class: n / (C n_c), so that all examples together weigh n; 0 for an absent class."""
     names = tuple(names)
     return tuple(counts.total() / (len(names) * counts[name]) if counts[name] else 0.0 for name in names)
 
 
 def of_positives(having: Sequence[int], labelled: Sequence[int]) -> tuple[float, ...]:
-    """Return the weight of texts that have a label: the number of the others per text that has it.
+    """Return for each label the weight of the texts that have it: texts without it, divided by texts with it.
 
-    having, labelled: of each label the number of texts that have it, and of those of which it is known. A label that
-    all or none have keeps 1.
+    having: number of texts with each label. labelled: number of texts for which each label is known. If all of them
+    have a label, or none, its weight is 1.
     """
     return tuple((all_ - ones) / ones if 0 < ones < all_ else 1.0 for ones, all_ in zip(having, labelled, strict=True))
 

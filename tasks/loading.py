@@ -32,10 +32,10 @@ def load(
 ) -> FineTuned[ExampleKind]:
     """Load the best checkpoint of a `tasks.train` run, or an imported model, whose inputs get default settings.
 
-    compute: data type of the encoder's matrix products. threshold: probability from which a label is given, instead of
-    those that are stored, for a model of several labels. engine: what computes the encoder. Raise InputError if `run`
-    is no such directory, IntegrityError if the checkpoint or a file beside it is damaged, UsageError for a threshold of
-    another model or an engine that cannot compute it.
+    compute: data type of the encoder's matrix products. threshold: probability from which a model of several labels
+    gives a label, instead of the stored thresholds. engine: computes the encoder. Raise InputError if `run` is no such
+    directory, IntegrityError if the checkpoint or a file beside it is damaged, UsageError for a threshold of another
+    kind of model, or for an engine that cannot compute the model.
     """
     opened = run if isinstance(run, Run) else Run.open(run, "the run directory of python -m tasks.train")
     made = with_weights(opened, _kind(opened), compute, engine)

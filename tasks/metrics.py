@@ -114,8 +114,8 @@ def scores(
 ) -> Scores:
     """Return several scores of the same predictions, and which of them are undefined.
 
-    positive: the class of f1. classes: those of micro_f1 and macro_f1. Raises UsageError for a name that is not known,
-    IntegrityError for NaN or infinity, InputError for different lengths or nothing to score.
+    positive: the class of f1. classes: the classes of micro_f1 and macro_f1. Raises UsageError for an unknown name or
+    micro_f1 without classes, IntegrityError for NaN or infinity, InputError for different lengths or nothing to score.
     """
     functions: dict[str, Callable[[], float]] = {
         "accuracy": lambda: accuracy(gold, predicted),
@@ -158,8 +158,8 @@ def by_id(
 def predicted_classes(logits: ArrayLike) -> Classes:
     """Return the class with the highest logit, from logits [..., C]; the first one of several.
 
-    Raises IntegrityError for NaN or infinity: NumPy's argmax would return the class that is NaN, and a score of that
-    looks like any other.
+    Raises IntegrityError for NaN or infinity: NumPy's argmax would return the class whose logit is NaN, and the score
+    would look normal.
     """
     values = np.asarray(logits)
     finite = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))

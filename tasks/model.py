@@ -37,7 +37,7 @@ class FineTuned(Generic[K]):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """That of the run."""
+        """The run's tokenizer."""
         return self.run.tokenizer
 
     @property
@@ -63,8 +63,8 @@ class Reader(Generic[K]):
     ) -> None:
         """batch: maximum number of sequences that are computed at once.
 
-        compiled: whether parts of the model are compiled for each shape. outputs: computes those of ids, mask and
-        segments [B, T] in the model's place.
+        compiled: whether parts of the model are compiled for each shape. outputs: function that computes the outputs
+        from ids, mask and segments [B, T], in place of the model.
         """
         self.fine_tuned, kind = fine_tuned, fine_tuned.kind
         self._batches = Batches(max(1, batch // (kind.sequences or 1)), kind.length)
@@ -73,20 +73,20 @@ class Reader(Generic[K]):
         self.progress = Progress("predict", "examples")
 
     def counted(self, what: str, unit: str, total: int | None) -> Progress:
-        """Return what shows, as a block, how much of the examples that are given in it is done."""
+        """Return the progress display of the examples that are computed inside it; it is a context manager."""
         self.progress = Progress(what, unit, total)
         return self.progress
 
     def logits(self, arrays: Mapping[str, np.ndarray], examples: int = 0) -> np.ndarray:
-        """Return the logits [n, ...] of encoded examples, of a head with one output; the rest is as in `outputs`."""
+        """Return the logits [n, ...] of encoded examples for a head with one output; see `outputs`."""
         (logits,) = self.outputs(arrays, examples)
         return logits
 
     def outputs(self, arrays: Mapping[str, np.ndarray], examples: int = 0) -> list[np.ndarray]:
         """Return each output of the head [n, ...]; positions beyond the longest example of a batch have 0.
 
-        arrays: ids, mask and segments of all sequences. examples: of which the progress counts that they come from.
-        Raise IntegrityError if a logit is not finite.
+        arrays: ids, mask and segments of all sequences. examples: number of examples of these sequences, for the
+        progress display. Raise IntegrityError if a logit is not finite.
         """
         mask, head = arrays["input_mask"], self.fine_tuned.kind.head
         lengths = mask.reshape(len(mask), -1, mask.shape[-1]).sum(axis=-1).max(axis=-1)

@@ -27,7 +27,7 @@ class MultiLabel(OfTexts):
     head = MULTILABEL
 
     def __init__(self, data: TaskData, labels: Labels, names: tuple[str, ...]) -> None:
-        """As ExampleKind has it."""
+        """data, labels, names: as in `StoredKind`. All thresholds begin with the default."""
         super().__init__(data, labels, names)
         self.thresholds: tuple[float, ...] = (DEFAULT,) * labels.outputs  # probabilities from which labels are given
 
@@ -94,7 +94,7 @@ class MultiLabel(OfTexts):
     def predictions(
         self, examples: Sequence[TextExample], arrays: dict[str, np.ndarray], logits: np.ndarray
     ) -> list[dict[str, Any]]:
-        """Return what is predicted for each example, as written to a file: the labels that it is given, maybe none."""
+        """Return the prediction for each example, as written to a file: the given labels, maybe none."""
         probabilities = sigmoid(self.of_text(arrays, logits))
         fields = [
             {

@@ -97,7 +97,7 @@ class Options:
 
 
 def predictions(reader: Reader[ExampleKind], examples: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Yield the prediction of each example, in order; as many as are encoded at once are held in memory."""
+    """Yield the prediction of each example, in order. `at_once` examples of the kind are held in memory."""
     from tasks import features
 
     kind = reader.fine_tuned.kind
@@ -107,7 +107,7 @@ def predictions(reader: Reader[ExampleKind], examples: Iterable[Any]) -> Iterato
 
 
 def with_told_ids(lines: Iterable[dict[str, Any]], path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the predictions for a file; at the end print a line if several have one id."""
+    """Yield the predictions for a file; at the end print a line if several have the same id."""
     from bert.text.contents import Distinct
 
     ids = Distinct()
@@ -151,7 +151,10 @@ def best(prediction: dict[str, Any], count: int) -> dict[str, Any]:
 
 
 def own_layout(fine_tuned: FineTuned[ExampleKind], data: TaskData) -> TaskData:
-    """Return `data` with the layout of one's own files in place of GLUE's. Raise UsageError if the texts do not fit."""
+    """Return `data` with the layout of one's own files instead of GLUE's.
+
+    Raise UsageError if the number of text columns does not fit the task.
+    """
     is_pair = bool(glue.TASKS[data.task].second)
     if len(data.text) != 1 + is_pair:
         raise UsageError(f"--text: a model of {data.task} reads {'pairs: give two columns' if is_pair else 'one text'}")

@@ -29,7 +29,7 @@ CHUNK = 4096  # records whose labels are read at once
 
 
 def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communicator) -> Prepared[TaskConfig]:
-    """Write the records of a task; as `fine_tune` has it."""
+    """Write the records of a task; return what the run trains on."""
     trained = trained_labels(config.init.source) or taught_labels(config)
     folder = on_rank_zero(lambda: features.build(config.data, tokenizer, vocab, paths.workdir(), trained), comm)
     data, kind = records.Dataset(folder, "train"), features.kind(config.data, folder)
@@ -62,8 +62,9 @@ def prepare(config: TaskConfig, tokenizer: Tokenizer, vocab: Path, comm: Communi
 def mean_weight(kind: TaskType, data: records.Dataset) -> float:
     """Return the mean weight of a record in the loss.
 
-    An update is divided by this times its number of records. So all windows of a text together weigh as any other text,
-    whatever updates they are in. Divided by its own weights, an update of windows of one text would be a full step.
+    The loss of an update is divided by this mean times its number of records. So all windows of a text together weigh
+    as much as any other text, whatever updates they are in. Divided by the sum of its weights, an update of windows of
+    one text would be a full step.
     """
     indices = np.arange(len(data))
     parts = (data.read(indices[begin : begin + CHUNK]) for begin in range(0, len(indices), CHUNK))
@@ -71,14 +72,14 @@ def mean_weight(kind: TaskType, data: records.Dataset) -> float:
 
 
 def taught_labels(config: TaskConfig) -> tuple[str, ...]:
-    """Return the classes of a teacher, whose order the student's are given, if it is not the usual one."""
+    """Return the classes of a teacher, so that the student's have the same order; () if the order is the usual one."""
     names = trained_labels(config.distill.teacher) if config.distill.has_soft_labels else ()
     usual = datasets.of(config.data).labels or labels.ordered(names, config.distill.teacher)
     return () if names == usual else names
 
 
 def expected(data: records.Dataset) -> dict[str, np.ndarray]:
-    """Return the features that are not the model's input, of all records."""
+    """Return the features of all records, without the model's inputs."""
     indices = np.arange(len(data))
     parts = [data.read(indices[begin : begin + CHUNK]) for begin in range(0, len(indices), CHUNK)]
     names = [name for name in data.spec if name not in inputs.NAMES]

@@ -30,9 +30,8 @@ def read(
 ) -> Iterator[ChoiceExample]:
     """Yield the questions of a split, level by level in the given order, the files of a level by number.
 
-    One file is held in memory at a time. What is malformed is left out and counted: a file, or one question of it.
-    answers: False does not look at them; they may be missing. Raise InputError if a level has no files, or if a file is
-    not UTF-8.
+    One file is held in memory at a time. A malformed file or question is left out and counted. answers: False does not
+    read the answers, which may be missing. Raise InputError if a level has no files, or if a file is not UTF-8.
     """
     for level in levels:
         for path in _passages(folder / split / level):
@@ -83,7 +82,7 @@ def _questions(path: Path, level: Level, skipped: Skipped, with_label: bool) -> 
 def _fields(text: str, with_answers: bool) -> tuple[str, list[Any], list[Any], list[Any]]:
     """Return article, questions, options and answers of a file. Raise ValueError if they are not of RACE's format.
 
-    with_answers: False gives an answer that is none of the file's in place of each.
+    with_answers: False does not read the answers; each is then a placeholder.
     """
     try:
         record = files.parse_json(text)

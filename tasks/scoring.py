@@ -68,7 +68,7 @@ def report(scores: metrics.Scores, count: int) -> dict[str, Any]:
 def logits_and_gold(
     fine_tuned: FineTuned[ExampleKind], reader: Reader[ExampleKind], path: Path, skipped: Skipped, limit: int = 0
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return the logits of all examples with labels, and their features but the inputs. All are held in memory.
+    """Return the logits of all examples with labels, and their features without the inputs. All are held in memory.
 
     limit: number of examples, from the first on; 0: all.
     """
@@ -91,7 +91,7 @@ def logits_and_gold(
 
 
 def scores(run: Run, path: Path, outputs: Callable[..., Sequence[Any]]) -> dict[str, float]:
-    """Return the metrics in percent of what `outputs` computes for a run's examples, as `bert.heads.Kind` has it."""
+    """Return the metrics in percent from the logits that `outputs` computes for examples, as `HeadSpec.scores` says."""
     fine_tuned = load(run)
     kind, skipped = fine_tuned.kind, Skipped(strict=False)
     reader = Reader(fine_tuned, BATCH, outputs=outputs)

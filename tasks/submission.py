@@ -55,9 +55,9 @@ def _check(task: str) -> None:
 def writer(task: str, path: Path) -> Iterator[Callable[[str, object], None]]:
     """Yield a function that adds the prediction for an id; the file appears at the end.
 
-    The ids must be 0, 1, 2 ... in order, as those of GLUE's test files are. Another number of rows than the server
-    expects is reported: that of a development set, of a cut file or of the first version of QNLI. Raise UsageError if
-    the task is none of GLUE's, InputError for another id.
+    The ids must be 0, 1, 2 ... in order, as in GLUE's test files. Print a note if the server expects another number of
+    rows: the file may be a development set, cut off, or of the first version of QNLI. Raise UsageError if the task is
+    not one of GLUE's, InputError for another id.
     """
     _check(task)
     with files.atomic_write(path) as stream:
@@ -86,8 +86,8 @@ def _text(prediction: object) -> str:
 def score(scores: Mapping[str, Mapping[str, float]]) -> float:
     """Return GLUE's score: the mean over its nine tasks of the mean of a task's metrics.
 
-    scores: metrics by task. MNLI has those of both its sets. The diagnostic set does not count. Raise InputError if a
-    task is missing.
+    scores: metrics by task; MNLI has the metrics of both its test sets. The diagnostic set does not count. Raise
+    InputError if a task is missing.
     """
     needed = [name for name in glue.TASKS if name != "ax"]
     if missing := [name for name in needed if not scores.get(name)]:

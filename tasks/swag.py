@@ -24,7 +24,7 @@ ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 REQUIRED = ("sent1", "sent2", *ENDINGS)
 INDEX, SOURCE, LABEL = "", "gold-source", "label"  # columns that a file may lack
 HELLASWAG = {"ctx_a": "sent1", "ctx_b": "sent2", "ind": INDEX, LABEL: LABEL}  # its columns of one value
-LISTED = "endings"  # that of a list
+LISTED = "endings"  # its column of a list
 LABELS = {str(label): label for label in range(len(ENDINGS))}
 GENERATED = "gen"  # a `gold-source` begins with it where annotators liked a generated ending best
 MAX_SHOWN = 20  # characters of the file in a message
@@ -48,11 +48,11 @@ class Row(NamedTuple):
 def read(path: Path, skipped: Skipped, generated: bool = True, labels: bool = True) -> Iterator[ChoiceExample]:
     """Yield the rows of a file in order; their label is None in a file without the column `label`.
 
-    labels: False does not look at that column, in which distributed test sets have -1. generated: also yield rows whose
+    labels: False does not read that column, in which distributed test sets have -1. generated: also yield rows whose
     right ending is a generated one, which only train.csv has. The id is the file's index, its unnamed first column, or
     else the number of the row. A malformed row is left out and counted. Raise InputError if the file is not CSV or
-    lacks a column. One space stands before an ending, also where the file, as HellaSwag's, begins endings with one: a
-    byte-level BPE would see two.
+    lacks a column. Exactly one space precedes an ending, also if the file has a space there, as HellaSwag's has: a
+    byte-level BPE would read two.
     """
     with contextlib.ExitStack() as stack:
         if tables.kind_of(path) in (".jsonl", tables.PARQUET):  # as `datasets` writes it
@@ -81,7 +81,10 @@ def read(path: Path, skipped: Skipped, generated: bool = True, labels: bool = Tr
 
 
 def _as_swag(rows: Iterator[Row]) -> Iterator[Row]:
-    """Yield the rows of a file, those of HellaSwag with SWAG's columns, empty where there are not four endings."""
+    """Yield the rows of a file, the header first. Rows of HellaSwag get SWAG's columns.
+
+    If such a row does not have four endings, all its endings are empty.
+    """
     header = next(rows, Row(1, []))
     names = header.fields
     if not {"ctx_a", "ctx_b", LISTED} <= {*names}:

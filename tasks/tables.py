@@ -23,11 +23,11 @@ PARQUET = ".parquet"
 QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"', re.DOTALL)  # a value as CSV has it, with quotes in it
 ROWS = 1024  # of Parquet that are written at once
 Add = Callable[[dict[str, Any]], object]  # adds a row to a file
-ID = "id"  # column whose values predictions are written under, if there is one
+ID = "id"  # column of the ids of predictions, if there is one
 
 
 def conditions(where: Sequence[str]) -> dict[str, str]:
-    """Return what the columns of a row must have, of a list of COLUMN=VALUE."""
+    """Return the values that a row must have, by column, from a list of COLUMN=VALUE."""
     return dict(condition.split("=", 1) for condition in where)
 
 
@@ -44,10 +44,10 @@ def read(
     """Yield the rows of a file in order.
 
     text: the column of the text, or the two columns of a pair. label: its column; None reads no labels. regression:
-    labels are numbers. where: read only rows that have these values, as {"language": "de"} of XNLI. several: reads all
-    labels of a row, instead of one. A file without a header, which only TSV can be, has columns named by their numbers
-    from 0: give "0". A malformed row is left out and
-    counted. Raise InputError for a missing column, or for what is not of the format.
+    labels are numbers. where: read only rows that have these values, such as {"language": "de"} of XNLI. several: reads
+    all labels of a row, instead of one. Only a TSV file may lack a header; its columns then have the names "0", "1",
+    ... A malformed row is left out and counted. Raise InputError for a missing column, or if the file does not have the
+    format.
     """
     columns = [*text, *([label] if label else []), *(several.columns if several else ()), *(where or ())]
     tsv = kind_of(path) in (".tsv", ".txt")
@@ -95,14 +95,14 @@ def identity(row: Mapping[str, Any], number: int) -> str:
 
 
 def whole(value: Any) -> Any:
-    """Return a whole number as an integer, where a table with gaps has 1.0, and None where it has NaN for none."""
+    """Return a value of a table with gaps as it was meant: an integer for a whole number, None for NaN."""
     if isinstance(value, float):
         return None if math.isnan(value) else int(value) if value.is_integer() else value
     return value
 
 
 def has(row: Mapping[str, Any], where: Mapping[str, str]) -> bool:
-    """Return whether a row has these values. Of JSON and Parquet numbers and booleans are meant, too: 1 is also 1.0."""
+    """Return whether a row has these values. Numbers and booleans are compared as JSON text; "1" also means 1.0."""
     for column, wanted in where.items():
         value = row[column]
         names = {_as_text(value)}
@@ -121,7 +121,7 @@ def check_texts(row: Mapping[str, Any], text: Sequence[str]) -> None:
 
 
 def _class(value: Any, label: str) -> str:
-    """Return the name of a class. A boolean is called as in JSON, and 1.0, which is the same number in JSON, is 1."""
+    """Return the name of a class. A boolean is named as in JSON; 1.0 is named 1, which is the same number in JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
@@ -145,7 +145,7 @@ def as_number(value: Any, label: str) -> float:
 def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """Yield the number of each row's line and its values by column; None for a row without all columns.
 
-    columns: those of which each must be there once. Raise InputError as `read` does.
+    columns: each of them must be there exactly once. Raise InputError as `read` does.
     """
     readers = {".tsv": _tsv, ".txt": _tsv, ".csv": _csv, ".jsonl": _jsonl}
     suffix = kind_of(path)
@@ -162,7 +162,7 @@ def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, An
 
 
 def kind_of(path: Path) -> str:
-    """Return the suffix that says what is in a file, in lower case, without that of a compression."""
+    """Return the suffix of a file's format in lower case, without a suffix of compression."""
     name = path.name.lower()
     for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
@@ -170,10 +170,10 @@ def kind_of(path: Path) -> str:
 
 
 def lines(path: Path, texts: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
-    """Yield the lines of a table as texts, with their numbers: for a file that is no .tsv, first the names of columns.
+    """Yield the lines of a table as texts, with their numbers. The names of the columns come first, if there are any.
 
-    A row of JSONL that lacks a column is a list that is too short. Raise InputError for what is not of the format, or
-    if one of the columns `texts` has a value that is no text, such as a list.
+    A row of JSONL that lacks a column gives a list that is too short. Raise InputError if the file does not have its
+    format, or if one of the columns `texts` has a value that is no text, such as a list.
     """
     if kind_of(path) not in (".csv", ".jsonl", PARQUET):
         with files.open_text(path) as stream:
@@ -200,7 +200,7 @@ def writer(path: Path) -> Iterator[Add]:
     """Yield a function that adds a row, with the same keys as the first one, to a file of the format that `rows` reads.
 
     The file appears at the end; "-" is standard output, with lines of JSON. In .tsv and .csv, each value of an object
-    is a column of its own, and a list is written as JSON. Raise UsageError for another suffix, or without pyarrow for
+    gets a separate column, and a list is written as JSON. Raise UsageError for another suffix, or without pyarrow for
     .parquet, InputError for a value that .tsv cannot hold.
     """
     if str(path) == "-":
@@ -239,7 +239,7 @@ def _write_csv(path: Path) -> Iterator[Add]:
 
 
 def _quoted(value: str) -> str:
-    """Return a value as RFC 4180 has it. Python's writer leaves a lone carriage return without quotes."""
+    """Return a value in the form of RFC 4180. Python's writer does not quote a lone carriage return."""
     return '"' + value.replace('"', '""') + '"' if re.search('[",\r\n]', value) else value
 
 
@@ -289,7 +289,7 @@ def _write_parquet(path: Path) -> Iterator[Add]:
 
 
 def _with_texts(pyarrow: Any, schema: Any) -> Any:
-    """Return a schema in which lists that were all empty are lists of texts, such as the labels of later rows."""
+    """Return a schema in which columns of only empty lists are lists of texts: later rows may have labels there."""
     empty, texts = pyarrow.list_(pyarrow.null()), pyarrow.list_(pyarrow.string())
     return pyarrow.schema([field.with_type(texts) if field.type == empty else field for field in schema])
 

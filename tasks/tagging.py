@@ -21,7 +21,7 @@ from tasks.examples import TaggedSentence
 from tasks.labels import Labels
 from tasks.stored import ExampleKind
 
-UNREAD = -1  # label and word at positions that no tag is read from
+UNREAD = -1  # label and word at positions where no tag is read
 
 
 class Tagging(ExampleKind):
@@ -30,7 +30,7 @@ class Tagging(ExampleKind):
     head = TAGS
 
     def __init__(self, data: TaskData, labels: Labels, names: tuple[str, ...]) -> None:
-        """As ExampleKind has it; labels: the tags. Only the accuracy is a score of tags that mark no entities."""
+        """data, names: as in `StoredKind`. labels: the tags. Tags that mark no entities are scored by accuracy only."""
         super().__init__(data, labels, names if data.entities else ("accuracy",))
 
     def features(self) -> dict[str, dict[str, Any]]:

@@ -47,12 +47,12 @@ class TaskType(abc.ABC):
 
     @abc.abstractmethod
     def weights(self, batch: Batch) -> tf.Tensor:
-        """Return the weights in the loss of what `measure` sums over, or their sum."""
+        """Return the weights of the terms that `measure` sums in the loss, or the sum of these weights."""
 
     @abc.abstractmethod
     def measure(self, logits: Any, batch: Batch) -> losses.Measure:
         """Return the summed loss of a batch and the number of right answers."""
 
     def soft(self, logits: Any, taught: Any, batch: Batch, temperature: float) -> tf.Tensor:
-        """Return the summed loss of a batch with a teacher's logits as labels, in the weights of `measure`."""
+        """Return the summed loss of a batch with a teacher's logits as labels, with the weights of `measure`."""
         return losses.soft_labels(logits, taught, self.weights(batch), temperature)

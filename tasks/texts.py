@@ -82,7 +82,7 @@ class OfTexts(ExampleKind):
         return len(self._starts(gold)) if self.in_windows else super().count(gold)
 
     def of_text(self, arrays: dict[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
-        """Return the logits of texts [n, C], from those of their windows [W, C] with these features."""
+        """Return the logits of texts [n, C]. arrays, logits: features of their windows, and their logits [W, C]."""
         if not self.in_windows or not len(logits):
             return logits
         starts = self._starts(arrays)
@@ -98,7 +98,7 @@ class OfTexts(ExampleKind):
     def lines(
         self, examples: Sequence[TextExample], arrays: dict[str, np.ndarray], fields: Sequence[dict[str, Any]]
     ) -> list[dict[str, Any]]:
-        """Return what is predicted for each example with its id and, where it can have several, its windows."""
+        """Return the prediction for each example with its id and, if long texts are divided, its number of windows."""
         made = [{"id": example.id} | line for example, line in zip(examples, fields, strict=True)]
         if self.in_windows:
             counts = arrays["windows"][self._starts(arrays), 0].tolist()

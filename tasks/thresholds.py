@@ -57,7 +57,10 @@ class Options:
 
 
 def tune(fine_tuned: FineTuned[Any], path: Path, batch: int) -> Tuned:
-    """Return the best thresholds on a file, and store them in the run. Raise UsageError if the labels are no set."""
+    """Return the best thresholds on a file, and store them in the run.
+
+    Raise UsageError unless the model can give a text several labels.
+    """
     from tasks.model import Reader
     from tasks.multilabel import MultiLabel, sigmoid
     from tasks.scoring import logits_and_gold

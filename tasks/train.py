@@ -26,7 +26,7 @@ PROG = "python -m tasks.train"
 def run(recipe: str, config: TaskConfig, flagged: Collection[str] | None = None) -> Path:
     """Train a recipe with a configuration; return the run directory.
 
-    flagged: fields of the model that are given; None: those in which it differs from the recipe. Raise as `fine_tune`.
+    flagged: fields of the model that are given; None: the fields that differ from the recipe. Raise as `fine_tune`.
     """
     from tasks import datasets, preparing, training
 

@@ -57,7 +57,7 @@ class FineTuning(Task):
         return self.measured(self.module(batch, mode), batch)
 
     def measured(self, outputs: Any, batch: Batch) -> dict[str, losses.Measure]:
-        """Do the same, of the logits."""
+        """Return the same as `measure`, from the logits."""
         return {self.kind.objective: self.kind.measure(outputs, batch)}
 
     def soft(self, outputs: Any, taught: Any, batch: Batch, temperature: float) -> dict[str, tf.Tensor]:
@@ -74,7 +74,7 @@ class DevelopmentSet:
     """The scores on a development set; the first metric of the task tells which checkpoint is the best."""
 
     def __init__(self, kind: TaskType, data: records.Dataset, batch: BatchConfig, score: Score) -> None:
-        """score: gives all metrics, in percent, of the logits of all samples, by the names of the head's outputs."""
+        """score: returns all metrics, in percent, for the logits of all samples by the names of the head's outputs."""
         self.kind, self.data, self.batch, self.score, self.measure = kind, data, batch, score, kind.metrics[0]
 
     def scores(self, step: Step, alive: Callable[[], None]) -> loop.Measures:
@@ -120,10 +120,10 @@ def fine_tune(
 ) -> Path:
     """Train on the examples that `prepare` writes as records; return the run directory.
 
-    command: of the folder of its runs. flagged: fields of the model that the command line gives. vocab: that of the
-    command line. longest: the setting with the number of tokens of an input. prepare: takes the configuration, the
-    tokenizer, its file and the ranks. Raise as `fine_tuning.sources` and `loop.train` do, UsageError for inputs that
-    are longer than the model's.
+    command: name of the folder of its runs. flagged: fields of the model that the command line gives. vocab: the
+    vocabulary that the command line gives. longest: name and value of the setting with the number of tokens of an
+    input. prepare: takes the configuration, the tokenizer, its file and the ranks. Raise as `fine_tuning.sources` and
+    `loop.train` do, and UsageError for inputs that are longer than the model's.
     """
     vocab, model = fine_tuning.sources(config, flagged, vocab)
     setting, tokens = longest
@@ -171,5 +171,5 @@ def fine_tune(
 
 
 def scored(kind: TaskType, dev: records.Dataset | None, score: Score) -> Callable[[BatchConfig], loop.Evaluator] | None:
-    """Return what makes the DevelopmentSet of a batch; None without samples."""
+    """Return a function that makes the DevelopmentSet for a batch; None without samples."""
     return None if dev is None else lambda batch: DevelopmentSet(kind, dev, batch, score)

@@ -79,9 +79,9 @@ def convert(
 ) -> None:
     """Create the folder `target` from `source`, complete or not at all.
 
-    direction: "import" or "export". labels: names of the classes of an import, instead of those of the source. head:
-    what `classifier` is in an import from transformers. base: the run that an import from peft belongs to. prefix: of
-    names of tensors, as in huggingface.py.
+    direction: "import" or "export". labels: names of the classes, instead of the names in the source of an import.
+    head: the head that `classifier` is in an import from transformers. base: the run that an import from peft belongs
+    to. prefix: as in `huggingface.read_model`.
     """
     from bert.convert import google, huggingface, run
 

@@ -58,7 +58,7 @@ def read_architecture(path: Path, kinds: Sequence[str] = ENCODERS) -> ModelConfi
 
 
 def _sizes(family: Family) -> list[str]:
-    """Return the sizes in its configuration, by our names."""
+    """Return our names of the sizes in a family's configuration."""
     return [name for name in (*SIZES, "embedding_size") if family.fixed.get(name) != 0]
 
 
@@ -79,7 +79,7 @@ def _epsilon(fields: dict[str, Any], family: Family, path: Path) -> float:
 
 
 def _positions(sizes: dict[str, Any], family: Family, path: Path) -> dict[str, int]:
-    """Return what follows from the sizes: positions without those that no model reads, and narrower embeddings."""
+    """Return the number of positions that a model reads, and the embeddings' width; 0 if it is the hidden size."""
     positions, width = sizes["max_position_embeddings"] - family.unused_positions, sizes.get("embedding_size", 0)
     if positions < 1:
         raise InputError(

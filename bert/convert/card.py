@@ -44,7 +44,7 @@ def text(model: Model, kind: str) -> str:
 
 
 def _row(model: Model) -> HeadSpec | None:
-    """Return the row of its head, or that of embeddings; None of a pretrained model."""
+    """Return the row of the model's head, or the row of embeddings; None for a pretrained model without both."""
     if model.head:
         return KINDS[model.head.kind]
     return EMBEDDING if KEY in model.settings else None
@@ -69,7 +69,7 @@ def _on_one_line(value: Any) -> str:
 
 
 def _ticks(text: str, shortest: int) -> str:
-    """Return more backquotes than stand together in the text, so that it cannot end the code that it is in."""
+    """Return a fence of backquotes, at least `shortest`, that the text cannot end: it has no run as long as that."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     return "`" * (longest + 1 if longest >= shortest else shortest)
 
@@ -210,7 +210,7 @@ def _limits(model: Model) -> Iterator[str]:
 
 
 def _is_score(key: str, value: Any, line: dict[str, Any]) -> bool:
-    """Return whether an entry of a line is a score; beside those, training measures rates."""
+    """Return whether an entry of a line is a score, not a rate that training measures."""
     if key == "loss" or key.endswith(("_loss", "_accuracy")):
         return True
     return line["split"] != "train" and key != "step" and isinstance(value, float)

@@ -117,22 +117,22 @@ class Family:
         return (*first, *self.tokenizers)
 
     def key(self, setting: str) -> str:
-        """Return their key of one of our settings."""
+        """Return the key that this family has for one of our settings."""
         return self.keys.get(setting, THEIR_EPSILON if setting == EPSILON else setting)
 
     def name(self, ours: str, berts: str) -> str:
-        """Return the name of a part, of which we and BERT have these names."""
+        """Return this family's name of a part. ours, berts: our name and BERT's name of the part."""
         number, part = re.fullmatch(r"(layer_\d+/)?(.+)", ours).groups()  # type: ignore[union-attr]
         if theirs := self.names.get(part):
             return f"{self.prefix}.{self.layer}.{number[6:-1]}.{theirs}" if number else theirs
         return re.sub(r"^bert\.(encoder\.layer(?=\.))?", lambda m: f"{self.prefix}.{self.layer if m[1] else ''}", berts)
 
     def class_of(self, kind: str) -> str:
-        """Return its class that corresponds to one of BERT's."""
+        """Return the family's class that corresponds to a class of BERT."""
         return self.class_names.get(kind) or self.classes + kind.removeprefix("Bert")
 
     def differences(self, config: ModelConfig) -> list[tuple[str, Any]]:
-        """Return the settings in which a model is not of this family, with the values that they would need."""
+        """Return the settings that keep a model out of this family, with the values that the family needs."""
         needed = dict(self.fixed)
         if not config.type_vocab_size:
             needed.setdefault("type_vocab_size", 1)
@@ -190,7 +190,7 @@ def of(config: ModelConfig, tokens: TokenizerType, path: Path) -> Family:
         raise InputError(f"{path}: hidden_act {config.hidden_act} has no name in the other formats")
     known = [FAMILIES[name] for name in ENCODERS]
     rows = [row for row in known if tokens in row.kinds]
-    nearest = min(rows, key=lambda row: (len(row.differences(config)), -len(row.fixed)))  # of several the narrowest
+    nearest = min(rows, key=lambda row: (len(row.differences(config)), -len(row.fixed)))  # if several, the narrowest
     if not (wrong := nearest.differences(config)):
         return nearest
     needed = ", ".join(f"{key} {value!r}, not {getattr(config, key)!r}" for key, value in wrong)

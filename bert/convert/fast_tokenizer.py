@@ -63,7 +63,7 @@ def fields(rules: TokenizerConfig, vocab: Sequence[str]) -> dict[str, Any]:
 
 
 def differing(rules: TokenizerConfig, vocab: Sequence[str]) -> list[str]:
-    """Return the entries of a vocabulary of which the rules and the two make other words."""
+    """Return the entries of a vocabulary for which the rules give other words than normalizer and pre-tokenizer."""
     ours, normalize = normalizer_of(rules), normalizer(rules, vocab).normalize_str
     divide = pre_tokenizer(rules).pre_tokenize_str
     words = ((token, token.removeprefix("##")) for token in vocab)
@@ -103,7 +103,8 @@ def _decompositions() -> list[tuple[str, str]]:
 def _final_sigma() -> str:
     """Return a pattern for capital sigmas that become a small letter at the end of a word, as in Unicode 14.0.
 
-    One follows a letter with case, and none follows it; characters that "ignore case" can stand between.
+    Such a sigma comes after a cased letter, and no cased letter comes after it. Case-ignorable characters can stand
+    between.
     """
     cased = [one for one in _all() if characters.lower(f"{one}\u03a3")[-1] == "\u03c2"]
     ignored = {one for one in _all() if characters.lower(f"A{one}\u03a3")[-1] == "\u03c2"} - {*cased}

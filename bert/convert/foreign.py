@@ -79,7 +79,7 @@ LONGEST = 1 << 24  # characters of a file whose content tells the kind
 
 
 def check(folder: Path, form: str) -> None:
-    """Raise InputError, which names what works, if a folder is of a kind that is known and not of the format `form`."""
+    """Raise InputError, naming what works, if a folder is of a known kind and does not have the format `form`."""
     for kind in KINDS:
         paths = sorted(folder.glob(kind.pattern)) if folder.is_dir() else []
         if not paths or (kind.content and not _has(paths[0], kind.content)):

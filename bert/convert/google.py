@@ -120,9 +120,9 @@ def read_model(folder: Path) -> Model:
 
 
 def _padded(config: ModelConfig, shapes: Mapping[str, names.Shape]) -> ModelConfig:
-    """Return the configuration with the rows of the table of words.
+    """Return the configuration with the padded vocab_size of the checkpoint, if the table of words is padded.
 
-    NVIDIA's programs raise vocab_size to a multiple of 8 as they begin, and keep the file as it is.
+    NVIDIA's programs pad vocab_size to a multiple of 8 when they start, and leave it unchanged in the file.
     """
     rows = next(iter(shapes.get(WORDS, ())), 0)
     fits = rows % 8 == 0 and 0 < rows - config.vocab_size < MOST_PADDED

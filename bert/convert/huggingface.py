@@ -128,13 +128,13 @@ def _shards(folder: Path) -> list[Path]:
 class Tensors:
     """The tensors of one or several files, by their full names (those in a model with heads).
 
-    A tensor that holds several of ours side by side is as many tensors (stacked_tensors.py).
+    A stored tensor that joins several of ours counts as several tensors (stacked_tensors.py).
     """
 
     def __init__(self, prefixes: Mapping[str, str], heads: int, surplus: str) -> None:
-        """prefixes: what precedes the names of a model without a head, by their first part. heads: of the attention.
+        """prefixes: first part of a name in a model without a head: the prefix that it lacks. heads: of the attention.
 
-        surplus: what is taken off the names that begin with it; with it go the wrappers of PyTorch within names.
+        surplus: prefix to remove from names. Unless it is empty, PyTorch's wrappers within names are removed, too.
         """
         self.prefixes, self.heads, self.surplus = prefixes, heads, surplus
         # full name -> file, name in the file, open file, shape, place in what is stored
@@ -151,14 +151,14 @@ class Tensors:
                 self._entries[full_name] = path, name, opened, part, place
 
     def put(self, prefix: str, others: str) -> None:
-        """Put the tensors whose names begin with `prefix` in the place of those whose names begin with `others`."""
+        """Replace the tensors whose names begin with `others` by the tensors whose names begin with `prefix`."""
         for name in [name for name in self._entries if name.startswith(others)]:
             self._entries[f"{UNREAD}{name}"] = self._entries.pop(name)
         for name in [name for name in self._entries if name.startswith(prefix)]:
             self._entries[others + name.removeprefix(prefix)] = self._entries.pop(name)
 
     def complete(self, copies: Mapping[str, str]) -> None:
-        """Give a tensor that is only there as its copy its own name. copies: names of copies and of their originals."""
+        """Rename a copy to its original if only the copy is there. copies: original name by name of a copy."""
         for copy, original in copies.items():
             if copy in self._entries and original not in self._entries:
                 self._entries[original] = self._entries.pop(copy)
@@ -215,9 +215,9 @@ def _opened(folder: Path, family: Family, heads: int, surplus: str) -> Iterator[
 def read_model(folder: Path, head_name: str = names.AUTO, prefix: str = "") -> Model:
     """Read a model's folder, of transformers or of sentence-transformers.
 
-    head_name: which head the tensors `classifier.*` are, if `architectures` does not say it; NONE leaves aside what is
-    beside the encoder. prefix: what is taken off the names of tensors that begin with it. Raises InputError if the
-    folder is damaged, unsupported or has unknown tensors.
+    head_name: which head the tensors `classifier.*` are, if `architectures` does not say it; NONE reads the encoder
+    only. prefix: removed from the names of tensors. Raises InputError if the folder is damaged, unsupported or has
+    unknown tensors.
     """
     outer, folder = folder, sentence.transformer(folder)
     fields = files.read_object(folder / CONFIG)
@@ -282,7 +282,7 @@ def read_model(folder: Path, head_name: str = names.AUTO, prefix: str = "") -> M
 def _cross_encoder(
     folder: Path, fields: dict[str, Any], rules: TokenizerConfig, config: ModelConfig, head_name: str
 ) -> tuple[dict[str, Any], sentence.CrossEncoder | None]:
-    """Return the content of config.json with what sentence-transformers says of a head, and this itself."""
+    """Return the content of config.json, completed for a CrossEncoder, and the CrossEncoder; None if it is none."""
     scored = None if head_name == NONE else sentence.cross_encoder(folder, fields, rules.lower_case, config)
     return (scored.fields(fields), scored) if scored else (fields, None)
 
@@ -290,14 +290,20 @@ def _cross_encoder(
 def _of_scores(
     folder: Path, head: Head | None, fields: dict[str, Any], scored: sentence.CrossEncoder | None
 ) -> dict[str, Any]:
-    """Return how pairs are cut, for a run's config.json; say where nothing tells what a number is."""
+    """Return how pairs are cut, for a run's config.json.
+
+    Print a note if the head gives a number and the configuration does not say so.
+    """
     if head and head.regression and fields.get("problem_type") is None:
         print(f"note: {folder}: its output is taken as a number; CrossEncoder takes the sigmoid of it", file=sys.stderr)
     return scored.entries() if scored else {}
 
 
 def _embedding(folder: Path, rules: TokenizerConfig, config: ModelConfig, alone: bool) -> dict[str, Any]:
-    """Return how embeddings are made, for a run's config.json. alone: what is not supported gives the encoder alone."""
+    """Return how embeddings are made, for a run's config.json.
+
+    alone: whether unsupported settings are accepted, so that the encoder is imported alone.
+    """
     try:
         embedding = sentence.read(folder, rules.lower_case, config)
     except InputError:
@@ -308,9 +314,9 @@ def _embedding(folder: Path, rules: TokenizerConfig, config: ModelConfig, alone:
 
 
 def _check_prefix(config: ModelConfig, family: Family, tensors: Tensors, prefix: str, folder: Path) -> None:
-    """Raise InputError if the names of the tensors begin with something else than those of transformers.
+    """Raise InputError if the names of the tensors have a prefix, or a wrapper within, that transformers does not use.
 
-    It is what the name of the table of words has too much. Raise UsageError if none begins with the one that was given.
+    The name of the table of words shows the prefix. Raise UsageError if no name begins with the given `prefix`.
     """
     stored = tensors.stored()
     wrapped = [name for name in stored if any(f".{wrapper}" in f".{name}" for wrapper in WRAPPERS)]
@@ -335,7 +341,8 @@ def _check_prefix(config: ModelConfig, family: Family, tensors: Tensors, prefix:
 def _of_classifiers(shapes: Mapping[str, names.Shape], family: Family) -> set[str]:
     """Return the names of the tensors that only a classifier reads.
 
-    In ModernBERT these include the dense layer and norm which are otherwise those of masked words.
+    If a family has one head only (ModernBERT) and it is not the head of masked words, these include its dense layer and
+    norm.
     """
     places = ("classifier.", *(f"{place}." for place in family.poolers.values()))
     if family.one_head and family.names["masked_lm/bias"] not in shapes:
@@ -346,11 +353,11 @@ def _of_classifiers(shapes: Mapping[str, names.Shape], family: Family) -> set[st
 def _classifier(
     fields: dict[str, Any], shapes: dict[str, names.Shape], family: Family, head_name: str, path: Path
 ) -> HeadSpec | None:
-    """Return which head the tensors `classifier.*` are; None if there is no such head here.
+    """Return which head the tensors `classifier.*` are; None if it is none, or one that is not supported here.
 
-    problem_type tells classes of which several can be right. Several numbers are another function of the same weights.
-    head_name: as in `read_model`. path: of the configuration. Raise InputError if nothing says which head it is, and
-    UsageError if `head_name` contradicts the configuration.
+    The configuration's problem_type says whether several classes of a text can be right. A head of several numbers is
+    not supported. head_name: as in `read_model`. path: of the configuration. Raise InputError if nothing says which
+    head it is, and UsageError if `head_name` contradicts the configuration.
     """
     classes = fields.get("architectures")
     if head_name == NONE or not any(name.startswith("classifier.") for name in _of_classifiers(shapes, family)):
@@ -389,7 +396,7 @@ def _classifiers(family: Family) -> list[HeadSpec]:
 
 
 def _undeclared(shapes: Mapping[str, names.Shape], family: Family, problem: str | None) -> HeadSpec | None:
-    """Return the only head that the tensors `classifier.*` can be; None if they can be several.
+    """Return the only head that the tensors `classifier.*` can be; None if several heads are possible.
 
     A head of texts or choices has a pooler, and a head of words needs none.
     """
@@ -441,7 +448,7 @@ def _read_vocab(folder: Path, config: ModelConfig) -> tuple[list[str], Tokenizer
         settings = _with_added(settings, folder, vocab)
     settings.setdefault(FAST, True)
     rules = rules_from(settings, folder / TOKENIZER_CONFIG, vocab)
-    run.check_vocab_size(config, vocab, path)  # behind what refuses added tokens, so that it does not speak of them
+    run.check_vocab_size(config, vocab, path)  # after the checks of added tokens, whose errors are more precise
     if rules.lower_case != is_lower_case(vocab):
         what = ("lower-cases texts", "capitals") if rules.lower_case else ("does not lower-case texts", "no capitals")
         print(f"warning: {folder}: its tokenizer {what[0]}, but its vocabulary has {what[1]}", file=sys.stderr)
@@ -449,9 +456,9 @@ def _read_vocab(folder: Path, config: ModelConfig) -> tuple[list[str], Tokenizer
 
 
 def _appended(folder: Path, settings: Mapping[str, Any], entries: int) -> list[str]:
-    """Return the special tokens that transformers added behind a vocabulary of so many entries, in order.
+    """Return the special tokens that transformers added after a vocabulary, in order. entries: its size.
 
-    Only those with a punctuation mark in them: such a token cannot be a word, or a piece of one, of the same tokenizer.
+    Stop at the first token without a punctuation mark: it could be a word, or a piece of a word, of the same tokenizer.
     """
     decoder = settings.get("added_tokens_decoder")
     listed: Any = [(key, one) for key, one in decoder.items()] if isinstance(decoder, dict) else []
@@ -480,9 +487,9 @@ def _check_class(settings: dict[str, Any], folder: Path) -> None:
 
 
 def _with_pipeline(settings: dict[str, Any], path: Path, vocab: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of a tokenizer with those that its `tokenizer.json` states.
+    """Return the settings of a tokenizer, completed with the settings in its `tokenizer.json`.
 
-    Raise InputError if it states others, or steps that BERT's tokenizer does not have.
+    Raise InputError if the two contradict each other, or for steps that BERT's tokenizer does not have.
     """
     pipeline = files.read_object(path)
     steps = {key: one if isinstance(one := pipeline.get(key), dict) else {} for key in (*STEPS, "model")}
@@ -501,7 +508,7 @@ def _with_pipeline(settings: dict[str, Any], path: Path, vocab: Sequence[str]) -
     if not isinstance(added, list):
         raise InputError(f"{path}: added_tokens is {added!a:.100}, not a list; save the tokenizer again")
     _check_layout(pipeline.get("post_processor"), str(settings.get("tokenizer_class")), vocab, path)
-    # Of this one transformers reads, and writes, only what the file states.
+    # transformers reads and writes this setting only in this file.
     stated["max_input_chars_per_word"] = steps["model"].get("max_input_chars_per_word")
     return (
         settings
@@ -532,7 +539,10 @@ def _with_added(settings: dict[str, Any], folder: Path, vocab: Sequence[str]) ->
 
 
 def _special(added: Sequence[Any], vocab: Sequence[str], path: Path) -> list[str]:
-    """Return the texts of added tokens, less those that BERT has. Raise InputError if they are read in other ways."""
+    """Return the texts of added tokens, without BERT's special tokens.
+
+    Raise InputError for a token that is not in the vocabulary, or that is matched with other options than our tokens.
+    """
     special: list[str] = []
     for token in added:
         content = token.get("content") if isinstance(token, dict) else None
@@ -580,7 +590,7 @@ def _wordpiece_vocab(path: Path) -> list[str]:
 def write_model(model: Model, folder: Path) -> None:
     """Write a folder for `from_pretrained` of transformers, with a model card.
 
-    Raise InputError if the model has two heads that transformers calls the same.
+    Raise InputError for heads that the family does not have in transformers, and for two heads of one name there.
     """
     family, heads = model.family, set(model.match.heads)
     if len(same := [name for name in names.SAME_NAME if name in heads]) > 1:
@@ -615,7 +625,10 @@ def write_model(model: Model, folder: Path) -> None:
 
 
 def _check_one_head(model: Model, heads: set[str]) -> None:
-    """Raise InputError for other heads than that of masked words, or that of a task with `head_transform`."""
+    """Raise InputError unless the model has no head, the masked-word head alone, or one task head.
+
+    A task head needs a pooler and `head_transform`.
+    """
     of_task = heads & KINDS.keys()
     fits = len(of_task) == 1 and heads == of_task | {"pooler"} and model.config.head_transform
     if not fits and not heads <= {"masked_lm"}:
@@ -645,7 +658,7 @@ def write_config(model: Model, folder: Path, kind: str, more: dict[str, Any]) ->
 def write_tokenizer(model: Model, folder: Path) -> dict[str, int]:
     """Write the files of the tokenizer; return the ids of special tokens for config.json.
 
-    Say so on stderr if it differs from the one of the run.
+    Print a note if it makes other words than the run's tokenizer.
     """
     read = model.settings.get("inputs") if "imported" in model.settings else None  # of a CrossEncoder
     longest = read["length"] if isinstance(read, dict) else model.config.max_position_embeddings

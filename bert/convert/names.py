@@ -78,7 +78,7 @@ OUTPUTS = ("next_sentence", *KINDS)  # heads whose suffixes are others in Google
 HEAD_NAMES = list(dict.fromkeys(row[0].split("/")[0] for row in HEADS))
 NOT_GOOGLE = [row[0] for row in HEADS if not row[1]]  # heads that Google's format has no name for
 SAME_NAME = [row[0] for row in HEADS if row[2] == "classifier"]  # heads that Hugging Face's format calls the same
-SUFFIXES = {  # of each variable of a part, in Google's format and in those of Hugging Face
+SUFFIXES = {  # of each variable of a part, in Google's format and in Hugging Face's
     "table": (("", ".weight"),),
     "vector": (("", ""),),
     "norm": (("/gamma", ".weight"), ("/beta", ".bias")),
@@ -93,8 +93,8 @@ class Weight(NamedTuple):
     ours: str
     google: str
     huggingface: str
-    part: str  # our name of what it is a tensor of
-    suffix: str  # of its names in Hugging Face's format
+    part: str  # our name of the part that it belongs to
+    suffix: str  # the end of its name in Hugging Face's format
     shape: Shape
 
     def name(self, form: Form) -> str:
@@ -207,9 +207,9 @@ def match(
 ) -> Match:
     """Find the encoder and the heads among tensors with these names and shapes.
 
-    A head is expected whole if one of its tensors is there. where: for error messages. ignored: patterns of names that
-    a model does not need. absent: heads that cannot be there, even if a tensor has the name of one of theirs. remedy:
-    for tensors that are unknown. Raises InputError, naming tensors, if some are missing, unknown or of another shape.
+    If one tensor of a head is there, all of them must be. where: for error messages. ignored: patterns of names that a
+    model does not need. absent: heads that cannot be there, even if a tensor has the name of one of their tensors.
+    remedy: for unknown tensors. Raises InputError, naming tensors, if some are missing, unknown or of another shape.
     """
     known_heads = heads(config, class_count(form, shapes, absent))
     possible = {name: head for name, head in known_heads.items() if name not in absent}

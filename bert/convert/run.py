@@ -121,7 +121,10 @@ def check_form(run: Path) -> None:
 
 
 def check_model(config: ModelConfig, vocab: Path, path: Path) -> None:
-    """Do so for a model with a configuration, which `path` is to name, and a vocabulary."""
+    """Raise InputError, naming `path`, if no other format has a model of this configuration and tokenizer.
+
+    vocab: the tokenizer's file.
+    """
     if not config.causal:
         families.of(config, tokenizer_kind.of(vocab), path)
     for key, value in FAMILIES[CAUSAL].fixed.items() if config.causal else ():
@@ -220,7 +223,7 @@ def write_model(model: Model, folder: Path) -> None:
 
 
 def named(model: Model, labels: tuple[str, ...]) -> Model:
-    """Return the model with these names of its classes. Raise InputError if it has another number of them."""
+    """Return the model with new names of its classes. Raise InputError if a name repeats or their number differs."""
     classes = len(model.head.labels) if model.head else 0
     if len(set(labels)) != len(labels):
         raise InputError(f"--labels names {len(labels) - len(set(labels))} classes twice; give each its own name")

@@ -70,7 +70,7 @@ IDLE = {  # arguments that do not change what is computed, beyond its rounding
 def transformer(folder: Path) -> Path:
     """Return the folder of the model of transformers: `folder` itself without a modules.json.
 
-    Raise InputError for a modules.json whose first module is none.
+    Raise InputError if the first module in modules.json is no Transformer.
     """
     modules = _modules(folder)
     if not modules:
@@ -92,7 +92,7 @@ class CrossEncoder(NamedTuple):
     """tokens to which longer pairs are cut"""
 
     def fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the content of config.json with what the scores are, which sentence-transformers does not ask it."""
+        """Return the content of config.json with the problem_type that sentence-transformers gives the scores."""
         if self.outputs == 1 and fields.get("problem_type") != SEVERAL:
             return {**fields, "problem_type": "regression"}
         return {**fields, "problem_type": SEVERAL} if self.activation == SIGMOID else dict(fields)
@@ -109,7 +109,7 @@ class CrossEncoder(NamedTuple):
 def cross_encoder(
     folder: Path, fields: Mapping[str, Any], lower_case: bool, config: ModelConfig
 ) -> CrossEncoder | None:
-    """Return what a folder says of a CrossEncoder; None if it is none, or is silent about it.
+    """Return what a folder says of a CrossEncoder; None if it is none, or does not say so.
 
     fields: content of config.json. lower_case: as in `read`. Raise InputError, naming the setting, for what is not
     supported.
@@ -151,9 +151,9 @@ def cross_encoder(
 
 
 def has_setfit(folder: Path, alone: bool) -> bool:
-    """Return whether a folder has a head of SetFit; say that it is left aside.
+    """Return whether a folder has a head of SetFit; print a note that the head is not imported.
 
-    alone: whether it shall be left aside. Raise InputError if not, as it is a pickle.
+    alone: whether only the encoder is imported. Otherwise raise InputError, since the head is a pickle.
     """
     found = [path for pattern in OF_SETFIT for path in sorted(folder.glob(pattern))]
     if not found:
@@ -170,7 +170,7 @@ def has_setfit(folder: Path, alone: bool) -> bool:
 
 
 def described_in(folder: Path, inner: Path) -> list[Path]:
-    """Return the files that can describe a model besides those of its modules. inner: folder of its Transformer."""
+    """Return the files beside its modules that can describe a model. inner: folder of its Transformer."""
     return [folder / PROMPTS, *(inner / name for name in (TRANSFORMER, *EARLIER))]
 
 
@@ -241,10 +241,10 @@ def _arguments(settings: Mapping[str, Any], key: str, path: Path) -> dict[str, A
 
 
 def longest(place: Path, settings: Mapping[str, Any], path: Path, positions: int) -> int | None:
-    """Return the tokens to which longer texts are cut; None: as many as the model reads.
+    """Return the number of tokens to which longer texts are cut; None: the model's own limit.
 
-    The first one that is there counts: an argument of the tokenizer, max_seq_length, which no version since 5.4 writes,
-    model_max_length of the tokenizer, and its earlier name. settings: of the Transformer, read from `path`.
+    The first of these settings counts: an argument of the tokenizer; max_seq_length, which versions before 5.4 write;
+    the tokenizer's model_max_length; its earlier name max_len. settings: of the Transformer, read from `path`.
     """
     tokenizer = files.read_object(place / TOKENIZER) if (place / TOKENIZER).exists() else {}
     if tokenizer.get("truncation_side", "right") != "right":
@@ -286,7 +286,7 @@ def _texts_before(said: Mapping[str, Any], path: Path) -> tuple[dict[str, str], 
 
 
 def _prompts(path: Path, config: ModelConfig) -> dict[str, Any]:
-    """Return what the configuration of the whole model says: prompts, dimensions and similarity, as of Embedding."""
+    """Return prompts, dimensions and similarity in the configuration of the whole model, as fields of Embedding."""
     said = files.read_object(path) if path.exists() else {}
     prompts, default = _texts_before(said, path)
     if DOCUMENT not in prompts and (other := [name for name in UNREACHED if name in prompts]):

@@ -78,7 +78,7 @@ def _rows_by_head(count: int, heads: int) -> dict[str, np.ndarray]:
 
 
 def joined(tensors: Mapping[str, np.ndarray], heads: int) -> dict[str, np.ndarray]:
-    """Return the tensors as they are stored. heads: of the attention."""
+    """Return the tensors with their parts joined, as files store them. heads: of the attention."""
     result: dict[str, np.ndarray] = {}
     for name, value in tensors.items():
         joint = next((joint for joint in JOINTS if joint.infix in name), None)

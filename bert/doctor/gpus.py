@@ -241,7 +241,7 @@ def _health(row: Row) -> Iterator[Finding]:
 
 
 def _capability(row: Row, cuda: str, architectures: Sequence[str], ptxas: str) -> Iterator[Finding]:
-    """Yield what this TensorFlow can do with the architecture of a GPU."""
+    """Yield the findings about whether this TensorFlow has code for the architecture of a GPU."""
     subject, capability = f"GPU {row['index']}", row.get("compute_cap", "")
     if not capability or not architectures:
         return

@@ -103,7 +103,7 @@ def _installed_version(name: str) -> str:
 
 
 def check_tensorflow(software: SoftwareInfo, gpus: int) -> Iterator[Finding]:
-    """Yield the findings about TensorFlow. gpus: number of GPUs in the machine, all of which it should see."""
+    """Yield the findings about TensorFlow. gpus: number of GPUs in the machine; TensorFlow should see all of them."""
     report = software.report.get("tensorflow")
     if report is None:
         yield Finding(

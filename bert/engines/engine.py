@@ -72,7 +72,7 @@ OPENVINO: rows.Rows[Callable[..., Engine]] = rows.Rows(
 
 
 def make(encoder: Encoder, compute: Compute, engine: EngineName, shared: bool = False) -> Engine:
-    """Return what computes an encoder, which has its weights. shared: for several models. Raise as `choose` does."""
+    """Return the engine of an encoder that has its weights. shared: for several models. Raise as `choose` does."""
     if compute == "bfloat16":
         warn_of_emulation()
     if choose(engine, encoder.config, compute) == "tensorflow":
@@ -81,11 +81,11 @@ def make(encoder: Encoder, compute: Compute, engine: EngineName, shared: bool = 
 
 
 def in_8_bits(encoder: Encoder, compute: Compute, folder: Path, weights: str) -> Engine:
-    """Return what computes an encoder in 8 bits, from the files that `bert.export openvino --int8 true` wrote.
+    """Return an engine that computes an encoder in 8 bits, from the files of `bert.export openvino --int8 true`.
 
-    compute: data type of what is not in 8 bits. weights: content hash of the checkpoint that the encoder is of. Raise
-    UsageError if OpenVINO cannot compute it, InputError if the files are missing or those of other weights,
-    IntegrityError if they are damaged.
+    compute: data type of everything that is not in 8 bits. weights: content hash of the encoder's checkpoint. Raise
+    UsageError if OpenVINO cannot compute it, InputError if the files are missing or have other weights, IntegrityError
+    if they are damaged.
     """
     choose("openvino_int8", encoder.config, compute)
     remedy = f"run python -m bert.export openvino {folder.parent} {folder} --int8 true --calibration DEV"
@@ -99,9 +99,9 @@ def in_8_bits(encoder: Encoder, compute: Compute, folder: Path, weights: str) ->
 
 
 def choose(engine: EngineName, config: ModelConfig, compute: Compute) -> Literal["tensorflow", "openvino"]:
-    """Return the engine for a model: of auto, OpenVINO where it can compute the model on this device, else TensorFlow.
+    """Return the engine for a model: with "auto", OpenVINO if it can compute the model on this device, else TensorFlow.
 
-    Raise UsageError if OpenVINO is asked for and cannot compute it.
+    Raise UsageError if `engine` asks for OpenVINO and OpenVINO cannot compute the model.
     """
     if engine == "tensorflow":
         return engine

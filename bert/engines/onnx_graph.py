@@ -34,7 +34,7 @@ NARROW = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
 
 
 def inputs(config: ModelConfig) -> tuple[str, ...]:
-    """Return the names of a model's inputs. A single segment has no choice, and so no input."""
+    """Return the names of a model's inputs. A model with at most one segment has no input for segments."""
     return (IDS, MASK, SEGMENTS) if config.type_vocab_size > 1 else (IDS, MASK)
 
 
@@ -70,7 +70,7 @@ class Graph:
         return names
 
     def named(self, x: str, name: str) -> str:
-        """Give a tensor a name of its own, by which a reader of the file finds it; return the name."""
+        """Give a tensor the name by which a reader of the file finds it; return the name."""
         self.nodes.append(helper.make_node("Identity", [x], [name]))
         return name
 
@@ -121,7 +121,7 @@ class Graph:
         return self.node("Add", y, self.weight(f"{name}/bias")) if f"{name}/bias" in self.weights else y
 
     def enter(self, layer: str) -> None:
-        """Begin with a layer, or with what is in none."""
+        """Begin the nodes of a layer; "": of no layer."""
         self.part = f"{layer}/" if layer else ""
 
     def norm(self, x: str, name: str) -> str:
@@ -137,7 +137,7 @@ class Graph:
         return self.node("LayerNormalization", x, *given, axis=-1, epsilon=self.config.layer_norm_epsilon)
 
     def reduced(self, operation: str, x: str, axis: int, keep: int) -> str:
-        """Return what an operation makes of x over an axis. keep: 1 if x keeps it with size 1, else 0."""
+        """Return x reduced over an axis by an operation. keep: 1 if the axis remains with size 1, else 0."""
         if self.opset < REDUCED_BY_INPUT:
             return self.node(operation, x, axes=[axis], keepdims=keep)
         return self.node(operation, x, self.integers(axis), keepdims=keep)
@@ -170,7 +170,7 @@ class Graph:
         return self.node("Mul", self.node("Cast", beyond, to=TensorProto.FLOAT), self.number(MASKED))
 
     def rotation(self, base: float) -> Callable[[str], str]:
-        """Return what rotates queries and keys by angles, whose cosines and sines [T, H / 2] it has in the graph."""
+        """Return a function that rotates queries or keys; add the angles' cosines and sines [T, H / 2] to the graph."""
         width = self.config.hidden_size // self.config.num_attention_heads
         exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
         slowness = self.constant(f"slowness_{base}", np.float32(base) ** exponents)  # tokens per radian
@@ -213,7 +213,7 @@ class Graph:
         return [self.node("Squeeze", x, self.integers(0)) for x in self.split(divided, 3, axis=0)]
 
     def attended(self, q: str, k: str, v: str, mask: str) -> str:
-        """Return what multi-head attention gives its last product [B, T, D]."""
+        """Return the context of multi-head attention, before its last product [B, T, D]."""
         factor = self.number((self.config.hidden_size // self.config.num_attention_heads) ** -0.5)
         scores = self.widened(self.node("MatMul", q, self.node("Transpose", k, perm=[0, 1, 3, 2])))
         scores = self.node("Add", self.node("Mul", scores, factor), mask)
@@ -231,11 +231,14 @@ class Graph:
         return y if norm is None else self.norm(y, norm)
 
     def rows(self, x: str, read: str) -> str:
-        """Return rows [R, D] of x [B, T, D], those of [B*T, D] that `read` [R] says."""
+        """Return rows [R, D] of x [B, T, D]. read: [R] their indices in [B*T, D]."""
         return self.node("Gather", self.node("Reshape", x, self.integers(-1, self.config.hidden_size)), read)
 
     def states(self, read: str | None = None) -> list[str]:
-        """Return the outputs of the embeddings and of each layer [B, T, D]; read: rows of the last one's, [R, D]."""
+        """Return the outputs of the embeddings and of each layer [B, T, D].
+
+        read: name of the indices of rows; the last layer then returns only these rows [R, D].
+        """
         inverse = self.node("Sub", self.number(1.0), self.node("Cast", self.texts[MASK], to=TensorProto.FLOAT))
         mask = self.node("Unsqueeze", self.node("Mul", inverse, self.number(MASKED)), self.integers(1, 2))
         embedded = self.embeddings()
@@ -281,7 +284,10 @@ class Graph:
         return x
 
     def outputs(self, made: Embedding | None = None) -> dict[str, str]:
-        """Return the outputs by their names. made: how an embedding is made of the states of an encoder alone."""
+        """Return the tensors of the outputs, by the outputs' names.
+
+        made: how an encoder without a head makes embeddings from its states.
+        """
         head, hidden = self.head, self.states()[-1]
         if head:
             hidden = self.named(hidden, STATES)
@@ -315,7 +321,7 @@ def build(
 ) -> Any:
     """Return the ONNX model. head: first part of the names of the head's variables, or "" for the encoder alone.
 
-    made: how an embedding is made of the states of an encoder alone, as a second output; None: it has none.
+    made: how an encoder alone makes embeddings from its states, as a second output; None: no embeddings.
     """
     graph = Graph(config, weights, head, compute, opset)
     width = len(weights[f"{head}/bias"]) if head else config.hidden_size
@@ -355,7 +361,7 @@ def _model(
 
 
 def shape_of(output: str, head: str, width: int) -> Sequence[str | int]:
-    """Return the axes of an output. width: size of the last axis, from which optimum makes buffers on a GPU."""
+    """Return the axes of an output. width: size of the last axis; optimum needs it for its buffers on a GPU."""
     if output.endswith("_logits"):
         return ["batch", "tokens"]
     if head == CHOICE.name:
@@ -366,7 +372,7 @@ def shape_of(output: str, head: str, width: int) -> Sequence[str | int]:
 
 
 def save(model: Any, path: Path) -> None:
-    """Write a model; weights beyond the 2 GB of a file go to a second one beside it, which has `.data` at its end."""
+    """Write a model. If it is larger than 2 GB, its weights go to a second file, whose name ends with `.data`."""
     external = is_large(model)
     onnx.save(model, path, save_as_external_data=external, location=f"{path.name}.data" if external else None)
 

@@ -178,8 +178,8 @@ def export_onnx(options: Options) -> Path:
 def export_openvino(options: Options) -> Path:
     """Write the files of OpenVINO and return their folder.
 
-    Raise as `onnx_files.load` and what `OPENVINO` names do, InputError if a
-    package is missing, and UsageError if the folder exists and is something else.
+    Raise as `onnx_files.load` and the functions in `OPENVINO` do, InputError if a package is missing, and UsageError if
+    the folder exists and is something else.
     """
     try:
         from bert.export import onnx_files
@@ -206,7 +206,7 @@ def export_openvino(options: Options) -> Path:
 
 
 def _thresholds(exported: Exported) -> dict[str, Any]:
-    """Return what model.json says of thresholds, so that other ones make another export; none of other heads."""
+    """Return the thresholds for the export's parameters, so that other thresholds make another export."""
     return {"thresholds": exported.thresholds} if exported.thresholds else {}
 
 
@@ -235,7 +235,7 @@ def export(options: Options) -> Path:
 
 
 def _inputs(run: Path, checkpoint: Path) -> list[Path]:
-    """Return the files that an export reads; taken: the checkpoint."""
+    """Return the files that an export reads."""
     names = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "bert_config.json", "config.json")
     described = (run / name for name in names)
     return [*(path for path in described if path.exists()), checkpoint]

@@ -29,7 +29,7 @@ def in_batches(
     results: Sequence[tf.TensorSpec],
     compute: Callable[[tf.Tensor], Sequence[tf.Tensor]],
 ) -> tuple[tf.Tensor, ...]:
-    """Return what `compute` gives for all rows, in their order, from batches of rows of similar length.
+    """Compute all rows in batches of similar length; return the results of `compute` in the order of the rows.
 
     lengths: of the rows, [N]. compute: takes the indices of at most ROWS rows. results: one specification for each
     tensor that it returns; all have the rows on the first axis.

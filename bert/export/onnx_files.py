@@ -83,7 +83,7 @@ class Module(tf.Module):
     """An encoder with its head, in TensorFlow."""
 
     def __init__(self, config: ModelConfig, kind: str, head: Head | None, made: Embedding | None = None) -> None:
-        """made: how embeddings are made of the states of an encoder alone."""
+        """made: how an encoder without a head makes embeddings from its states."""
         super().__init__()
         self.made = made
         self.of_task = TaskModel(config, 0, head) if head else None
@@ -91,7 +91,7 @@ class Module(tf.Module):
         self.words = MaskedLM(config, seed=0) if kind == MASKED_LM else None
 
     def logits(self, ids: np.ndarray, mask: np.ndarray, segments: np.ndarray) -> list[np.ndarray]:
-        """Return the outputs, in the order of the graph's, for its inputs."""
+        """Return the outputs for the graph's inputs, in the order of the graph's outputs."""
         if ids.ndim == 3:  # questions with choices
             scores = self.logits(*(x.reshape(-1, x.shape[2]) for x in (ids, mask, segments)))
             return [x.reshape(ids.shape[:2]) for x in scores]
@@ -143,7 +143,8 @@ def write(exported: Exported, folder: Path, int8: bool) -> dict[str, Any]:
     """Write the model's files to a folder, and return what model.json says.
 
     int8: quantise the weights of dense layers; their inputs are quantised while it runs, and embeddings stay float32.
-    Raise IntegrityError if the logits are not those of our model; those of int8 are only measured.
+    Raise IntegrityError if logits are not finite, or differ from our model's by more than `TOLERANCE`. With int8 the
+    difference is only measured.
     """
     path = folder / "model.onnx"
     if int8:
@@ -183,7 +184,7 @@ def write_beside(exported: Exported, folder: Path, described: Mapping[str, Any])
 def _write_for_others(exported: Exported, folder: Path) -> None:
     """Write what transformers, optimum and sentence-transformers read beside a model.
 
-    Say so on stderr if no family of transformers has it.
+    Print a note if transformers has no family for the model.
     """
     run = exported.run
     model = without_weights(run.path, exported.config, run.settings, exported.head)
@@ -200,15 +201,15 @@ def _write_for_others(exported: Exported, folder: Path) -> None:
 
 
 def feed(config: ModelConfig, ids: np.ndarray, mask: np.ndarray, segments: np.ndarray) -> dict[str, np.ndarray]:
-    """Return what a session takes. ids, mask, segments: int64; segments are left out where there are none."""
+    """Return the inputs of a session by name. ids, mask, segments: int64; a model may have no input for segments."""
     return dict(zip(onnx_graph.inputs(config), (ids, mask, segments), strict=False))
 
 
 def compare(exported: Exported, name: str, session: Session, tolerance: float | None) -> float:
     """Return the largest difference between the logits of a session and ours on random tokens, relative to ours.
 
-    name: of what computes it, for the message. tolerance: beyond it IntegrityError is raised; None: any difference is
-    taken.
+    name: of the program that computes them, for the message. tolerance: the largest difference that is accepted; None:
+    any. Raise IntegrityError for a larger one, or for logits that are not finite.
     """
     random = np.random.default_rng(SEED)
     longest = exported.config.max_position_embeddings
@@ -224,7 +225,7 @@ def compare(exported: Exported, name: str, session: Session, tolerance: float | 
         outputs = session(feed(exported.config, ids, mask, segments))
         expected = exported.module.logits(ids, mask, segments)
         for theirs, ours, by_token in zip(outputs, expected, of_tokens, strict=True):
-            inside = mask > 0 if by_token else slice(None)  # states of padding are nobody's
+            inside = mask > 0 if by_token else slice(None)  # nobody reads the states of padding
             if not (np.isfinite(ours).all() and np.isfinite(theirs[inside]).all()):
                 raise IntegrityError(f"{exported.run.path}: its logits are not finite: its training failed")
             scale = max(1.0, float(np.abs(ours[inside]).max()))

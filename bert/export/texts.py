@@ -54,7 +54,7 @@ class Reader(tf.Module):
         return Lines(ids, count + 2)
 
     def windows(self, text: tf.Tensor) -> tuple[Lines, tf.Tensor]:
-        """Return the inputs for the windows of texts [N], as tasks.inputs does, and the number of each one's text."""
+        """Return the inputs for the windows of texts [N], as tasks.inputs does, and each window's index of its text."""
         tokens = self.in_graph.tokenize(text)
         count = int32(tokens.row_lengths())
         room = tf.fill(tf.shape(count), self.sizes.length - 2)
@@ -86,7 +86,7 @@ class Reader(tf.Module):
 def shares(first: tf.Tensor, second: tf.Tensor, room: int, odd_to_longer: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
     """Return how many tokens of each text are kept [N], so that both together have at most `room`.
 
-    Tokens are taken from the longer text; from the second one if they are equally long. odd_to_longer: as in
+    Tokens are removed from the longer text, and from the second one if both are equally long. odd_to_longer: as in
     tasks.inputs.
     """
     half: tf.Tensor | int = room - room // 2

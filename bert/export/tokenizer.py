@@ -26,8 +26,8 @@ except ModuleNotFoundError:
     text = None
 
 PAGE = 256  # code points
-PLACES = (range(0x33000), range(0xE0000, 0xE1000))  # of all characters but those of the private planes
-CODES, PRIVATE = 0x110000, 0xF0000  # the number of code points, and the first of the planes of private ones
+PLACES = (range(0x33000), range(0xE0000, 0xE1000))  # of all characters outside the private planes
+CODES, PRIVATE = 0x110000, 0xF0000  # number of code points; first code point of the private planes
 SIGMA, SMALL, FINAL = 0x3A3, 0x3C3, 0x3C2
 NEWER = characters.NEWER_CLASS  # these have no case, whatever TensorFlow's Unicode says
 REMOVED = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}\p{Cf}\x{fffd}]"
@@ -116,7 +116,7 @@ class GraphTokenizer:
         return tf.where(ideographs, tf.strings.join([" ", replaced, " "]), replaced)
 
     def _short(self, words: tf.Tensor) -> tf.Tensor:
-        """Return words [w], of which those that are too long cannot be split."""
+        """Return words [w]; each word that is too long ends with `UNKNOWN`, so that it becomes [UNK]."""
         too_long = tf.strings.length(words, "UTF8_CHAR") > self._rules.longest_word
         return tf.where(too_long, tf.strings.join([words, UNKNOWN]), words)
 
@@ -133,7 +133,7 @@ def _bytes_before(codes: tf.Tensor) -> tf.Tensor:
 
 
 def _with_final_sigmas(texts: tf.Tensor, codes: tf.Tensor, replaced: tf.Tensor) -> tf.Tensor:
-    """Return the replacements, with those of capital sigmas as their places in their words ask for."""
+    """Return the replacements [c]; each capital sigma becomes the small sigma that its place in the word needs."""
     cleaned = tf.strings.regex_replace(tf.strings.regex_replace(texts, NEWER, "-"), REMOVED, "")
     lower = _decoded(tf.strings.lower(cleaned, encoding="utf-8")).flat_values
     places = tf.where((codes == SIGMA) | (codes == SMALL) | (codes == FINAL))
@@ -143,7 +143,10 @@ def _with_final_sigmas(texts: tf.Tensor, codes: tf.Tensor, replaced: tf.Tensor) 
 
 @functools.cache
 def _table(rules: TokenizerConfig) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each page of code points its number among those with a replacement, or -1; and their strings."""
+    """Return the number of each page of code points among the pages with replacements, or -1; and the replacements.
+
+    A page without replacements has -1. The second array has the strings of all characters of the other pages.
+    """
     normalizer = FastNormalizer if rules.fast else Normalizer
     replacement = normalizer(dataclasses.replace(rules, split_ideographs=False)).replacement
     changed = {code: new for place in PLACES for code in place if (new := replacement(chr(code))) != chr(code)}

@@ -29,7 +29,7 @@ def describe(name: str, exported: Exported, version: Path) -> None:
 
 
 def settings(name: str, exported: Exported, outputs: dict[str, Any]) -> str:
-    """Return the text of config.pbtxt. outputs: the axes of each, as in model.json."""
+    """Return the text of config.pbtxt. outputs: the axes of each output, as in model.json."""
     inputs = onnx_graph.inputs(exported.config)
     sizes = ", ".join("-1" for _ in onnx_graph.axes(exported.kind)[1:])  # without the batch
     input_lines = ",\n".join(f'  {{ name: "{one}" data_type: TYPE_INT64 dims: [ {sizes} ] }}' for one in inputs)
@@ -56,7 +56,7 @@ dynamic_batching {{
 
 
 def _output(name: str, axes: Sequence[str | int], labels: bool) -> str:
-    """Return the entry of an output with these axes, names or sizes; the first of them, the batch, is left out."""
+    """Return the entry of an output. axes: names or sizes; the entry omits the first one, the batch."""
     sizes = [axis if isinstance(axis, int) else -1 for axis in axes[1:]]
     label = ' label_filename: "labels.txt"' if name == "logits" and labels else ""
     return f'  {{ name: "{name}" data_type: TYPE_FP32 dims: {sizes}{label} }}'

@@ -46,10 +46,10 @@ def joined(first: Windows, second: Windows) -> Windows:
 
 
 def most_context(spans: Spans, tokens: tf.Tensor, room: tf.Tensor, step: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Return for each span the window, of those with its first token, that gives it the most context [n].
+    """Return for each span the window with the span's first token that gives it the most context [n].
 
     tokens, room, step, count: of the texts [B], as in `cut`. The context is the number of tokens to the left or to the
-    right, whichever is less, + 0.01 * the length of the window; of several windows with as much it is the first.
+    right, whichever is less, + 0.01 * the length of the window. Of several windows with equal context, take the first.
     """
     reach = tf.reduce_max(tf.pad(over(room, step), [[0, 1]]))  # windows that may hold one token; 0 without texts
     room, step, last, tokens = (tf.gather(x, spans.text)[:, None] for x in (room, step, count - 1, tokens))

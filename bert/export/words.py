@@ -33,7 +33,7 @@ class Tagging(Reader):
         begin = tf.cumsum(count, exclusive=True) - tf.gather(tf.cumsum(tokens, exclusive=True), sentence)  # [P]
         best = windows.most_context(windows.Spans(sentence, begin, begin + count), tokens, room, step, number)
         window = tf.gather(tf.cumsum(number, exclusive=True), sentence) + best
-        # A word that all windows cut has one of its own (tasks.alignment).
+        # A word that every window cuts gets a separate window (tasks.alignment).
         is_cut = begin + count > tf.gather(cuts.skipped + cuts.length, window)
         window = tf.where(is_cut, tf.size(cuts.text) + tf.cumsum(int32(is_cut), exclusive=True), window)
         cuts = windows.joined(cuts, self._own(sentence, begin, count, tokens, is_cut))
@@ -47,17 +47,17 @@ class Tagging(Reader):
     def _own(
         self, sentence: tf.Tensor, begin: tf.Tensor, count: tf.Tensor, tokens: tf.Tensor, is_cut: tf.Tensor
     ) -> windows.Windows:
-        """Return a window for each word that is cut, which is in its middle; tokens: of the sentences [B]."""
+        """Return a window for each word that is cut, with the word in its middle. tokens: of each sentence [B]."""
         sentence, begin, count = (tf.boolean_mask(x, is_cut) for x in (sentence, begin, count))
         room = self.sizes.length - 2
         skipped = tf.clip_by_value(begin - (room - count) // 2, 0, tf.gather(tokens, sentence) - room)
         return windows.Windows(sentence, tf.zeros_like(sentence), skipped, tf.fill(tf.shape(sentence), room))
 
     def _pieces(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the pieces of all words [t + 1], and the number of each word's [P], which is 0 only if it is empty.
+        """Return the pieces of all words [t + 1], and the number of pieces of each word [P], 0 only for an empty word.
 
-        A word of which the tokenizer makes nothing becomes [UNK], so that it keeps its tag; of a word that no window
-        can hold the first ones are taken.
+        A word that gives no piece becomes [UNK], so that it keeps its tag. If no window can hold a word, only its first
+        pieces are taken. The last element of `pieces` is padding.
         """
         tokens = self.in_graph.tokenize(words)
         lengths = int32(tokens.row_lengths())

@@ -49,7 +49,7 @@ class Device:
 
     @functools.cached_property
     def memory(self) -> int | None:
-        """Memory in bytes, on a card that is divided by MIG that of the slice; None if unknown."""
+        """Memory in bytes, of the slice if MIG divides the card; None for a CPU, or if unknown."""
         return nvidia.gpu_memory(self.number) if self.is_gpu else None
 
     def describe(self) -> str:
@@ -77,8 +77,8 @@ def choose(
     make results on a GPU bit-identical between runs. Raises UsageError if `kind` is gpu and TensorFlow sees none, if
     the machine has a GPU that TensorFlow does not see, or if there are more ranks than GPUs.
     """
-    # The driver keeps kernels that it has compiled. Its own place is in HOME, which is lost with a container. It reads
-    # this when it starts, which listing the devices does.
+    # The driver caches kernels that it has compiled, by default in HOME, which is lost with a container. It reads this
+    # variable when it starts, that is when the devices are listed.
     os.environ.setdefault("CUDA_CACHE_PATH", str(paths.workdir() / "cuda_cache"))
     gpus = [] if kind == "cpu" else tf.config.list_physical_devices("GPU")
     if not gpus:

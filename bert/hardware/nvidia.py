@@ -85,16 +85,16 @@ def gpu_memory(number: int) -> int | None:
 
 
 def gpu_uuid(number: int) -> uuid.UUID | None:
-    """Return what tells a visible GPU, or a MIG slice, from all others; None without the driver.
+    """Return the identifier of a visible GPU or MIG slice, which is unique; None without the driver.
 
-    The index and CUDA_VISIBLE_DEVICES do not: a scheduler may show each rank its own GPU as number 0.
+    The index and CUDA_VISIBLE_DEVICES are not unique: a scheduler may show each rank its own GPU as number 0.
     """
     identity = ctypes.create_string_buffer(16)  # since CUDA 11.4 version 2 of the call is of the slice
     return uuid.UUID(bytes=identity.raw) if _asked_driver("cuDeviceGetUuid_v2", identity, number) else None
 
 
 def _asked_driver(call: str, answer: Any, number: int) -> bool:
-    """Have the driver write into `answer` what a call says of a visible GPU; return whether it did."""
+    """Let the driver write the result of a call about a visible GPU into `answer`; return whether it succeeded."""
     device = ctypes.c_int()
     try:
         cuda = ctypes.CDLL("libcuda.so.1")

@@ -29,12 +29,12 @@ from bert.plan.preparation import Preparation
 from bert.plan.search import Phase, Plan, Target
 
 PROG = "python -m bert.plan"
-WORDS, CAUSAL_WORDS = 30_522, 50_257  # of Google's vocabulary and of GPT-2's
+WORDS, CAUSAL_WORDS = 30_522, 50_257  # sizes of Google's and GPT-2's vocabularies
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options beside those of the recipe."""
+    """Options besides the recipe's settings."""
 
     gpu: str
     """name of the GPU: h100-sxm, a100-sxm-80, v100-sxm2-32, ...; an unknown one is an error with similar names"""
@@ -104,7 +104,7 @@ def job(phase: recipes.Phase, options: Options, cluster: Cluster) -> Job:
 
 
 def _architecture(run: Path) -> ModelConfig:
-    """Read what a run's model is; of one in a store that alone, without its weights."""
+    """Read the architecture of a run's model; from a store, read only this, without the weights."""
     url = object_urls.url_of(run)
     if url is None:
         return ModelConfig.load(run / "bert_config.json")

@@ -31,7 +31,7 @@ def embeddings_share(model: ModelConfig, parts: int = 1, further: ModelConfig | 
 def exposed_share(model: ModelConfig, parallel: ParallelConfig, further: ModelConfig | None = None) -> float:
     """Return the share of a rank's gradients whose sum overlap cannot hide.
 
-    These are the embeddings' and those of one bucket: nothing travels until the first bucket is complete.
+    These are the gradients of the embeddings and of one bucket: nothing is sent until the first bucket is complete.
     """
     gradients = 4.0 * local_parameters(model, parallel.tensor, further)
     return min(1.0, embeddings_share(model, parallel.tensor, further) + parallel.bucket_bytes(gradients) / gradients)
@@ -54,8 +54,9 @@ def update_bytes(
 ) -> int:
     """Return the bytes on each rank during the update: `state_bytes`, and what several ranks exchange.
 
-    All ranks hold the summed gradients. With a sharded optimizer a rank holds its share of them and of the new weights,
-    and the new weights of one bucket, which it has gathered. A variable larger than a bucket has one of its own.
+    With several ranks, each rank holds all summed gradients. With a sharded optimizer, it holds only its share of the
+    summed gradients and of the new weights, and the gathered new weights of one bucket. A variable that is larger than
+    a bucket is a bucket by itself.
     """
     state = state_bytes(model, replicas, parallel, further, teacher=teacher, kept=kept, beside=beside)
     count = local_parameters(model, parallel.tensor, further) + beside
@@ -68,10 +69,10 @@ def update_bytes(
 
 
 def update_flops(config: PretrainConfig, sequence: int, predictions: int, teacher: ModelConfig | None = None) -> float:
-    """Return the floating-point operations of training on one sequence, as `flops`, with those of a teacher.
+    """Return the floating-point operations of training on one sequence, as `flops`, including the teacher's.
 
-    A teacher computes the forward pass alone, up to the last layer that is learned. Losses of layers have products in
-    both models.
+    A teacher computes only the forward pass, up to the last layer that the model learns from. Losses of layers add
+    products in both models.
     """
     model, distill = config.model, config.distill
     states = None if model.causal else states_read(predictions)
@@ -107,7 +108,7 @@ def activations(
         scores, layer = _teacher_activations(config, teacher, sequence, predictions, rows)
         terms |= {"losses of layers": _distance_activations(config, teacher, sequence, rows)}
         return terms | {"teacher": max(scores, layer - sum(terms.values()))}
-    if config.further:  # the arrays of two models; the scores of words are those of the further one
+    if config.further:  # the arrays of two models; the further one computes the scores of words
         own, plain = config.further, ObjectiveConfig()
         each = [
             _of_one_model(dataclasses.replace(config, model=model, objective=plain), sequence, scored, rows, cpu)
@@ -177,9 +178,9 @@ def _of_one_model(config: PretrainConfig, sequence: int, predictions: int, rows:
 def _teacher_activations(
     config: PretrainConfig, teacher: ModelConfig, sequence: int, predictions: int, rows: int
 ) -> tuple[int, int]:
-    """Return the bytes of a teacher's scores of the vocabulary [B, P, V], and those of one of its layers.
+    """Return the bytes of a teacher's scores of the vocabulary [B, P, V], and the bytes of one of its layers.
 
-    Beside what losses of layers compare, nothing but the scores, in float32, is kept for the loss.
+    The loss keeps only the scores, in float32, and the arrays of `_distance_activations`.
     """
     size, width, inner = BYTES[config.precision.compute], teacher.hidden_size, teacher.intermediate_size
     tokens = (rows or config.batch.per_device) * sequence
@@ -190,7 +191,7 @@ def _teacher_activations(
 
 
 def _distance_activations(config: PretrainConfig, teacher: ModelConfig, sequence: int, rows: int) -> int:
-    """Return the bytes that losses of layers keep of both models, in float32."""
+    """Return the bytes of the float32 arrays of both models that the losses of layers keep."""
     model, distill = config.model, config.distill
     tokens = (rows or config.batch.per_device) * sequence
     count = 0
@@ -216,8 +217,8 @@ def describe(
 ) -> dict[str, str]:
     """Return the plan of a run on GPUs as rows of a table.
 
-    sequence: tokens per sequence. predictions: of each. available: training sequences in the data. Raises UsageError if
-    the batch cannot be divided among this many ranks.
+    sequence: tokens per sequence. predictions: per sequence. available: training sequences in the data. Raises
+    UsageError if the batch cannot be divided among the ranks.
     """
     config = dataclasses.replace(config, precision=config.precision.resolved(gpu=True))
     further = config.further

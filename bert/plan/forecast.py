@@ -32,11 +32,11 @@ class Interval:
     high: float
 
     def times(self, factor: float) -> "Interval":
-        """Return it in another unit."""
+        """Return the interval times a factor, such as in another unit."""
         return Interval(self.value * factor, self.low * factor, self.high * factor)
 
     def plus(self, other: "Interval") -> "Interval":
-        """Return the sum of two numbers that are wrong together."""
+        """Return the sum of two numbers whose errors go in the same direction."""
         return Interval(self.value + other.value, self.low + other.low, self.high + other.high)
 
 
@@ -63,7 +63,7 @@ class Job:
 
     @property
     def unit(self) -> str:
-        """Return what stands behind a sum of money."""
+        """Return the text after a sum of money."""
         return f" {self.currency}" if self.currency else ""
 
 
@@ -161,7 +161,7 @@ def _too_large(config: PretrainConfig, name: str, copies: int, cluster: Cluster,
 
 
 def choose_batch(requested: BatchConfig, copies: int, largest: int) -> BatchConfig:
-    """Return the batch in micro-batches that fit: the total asked for if it divides, else the nearest that does."""
+    """Return the batch in micro-batches that fit: the requested total if it divides, else another one by `fit`."""
     limit = min(requested.per_device or max(1, int(largest * CAUTION)), largest)
     share = requested.total // copies
     if requested.total % copies == 0:

@@ -14,7 +14,7 @@ from pathlib import Path
 from bert.core.errors import UsageError
 
 GPUS = Path(__file__).with_name("gpus.csv")
-# What stands against a GPU although its figures are known, as of November 2026.
+# Problems of GPUs whose figures are known, as of November 2026.
 REMARKS = {
     "rtx-5090": "does not run under TensorFlow's package of pip, by public reports (compute capability 12.0 is newer "
     "than its CUDA 12.5; github.com/tensorflow/tensorflow/issues/99592); NVIDIA's container is reported to work"
@@ -28,13 +28,13 @@ class Gpu:
 
     name: str
     float32: float
-    tf32: float  # that of float32 where there is no tf32
+    tf32: float  # the same as float32 if the GPU has no tf32
     half: float
     memory: float
     bandwidth: float
     link: float
     watts: float
-    relative: float  # measured rate in 16 bits, relative to that of a100-sxm-80; 0: not measured
+    relative: float  # measured rate in 16 bits, relative to an a100-sxm-80; 0: not measured
     per_node: int
     network: float  # of a usual node, bytes/s in one direction
 
@@ -44,7 +44,7 @@ class Gpu:
 
     @property
     def has_bfloat16(self) -> bool:
-        """Return whether it multiplies fast in bfloat16; those before Ampere do not."""
+        """Return whether it multiplies fast in bfloat16; GPUs before Ampere do not."""
         return not self.name.startswith(("v100", "t4"))
 
 
@@ -100,6 +100,6 @@ def gpu(name: str) -> Gpu:
 
 
 def cluster(name: str, nodes: int, per_node: int = 0, gigabits: float = 0.0) -> Cluster:
-    """Return a cluster. per_node, gigabits (of a node's network, per second): 0 takes those of a usual node."""
+    """Return a cluster. per_node: GPUs of a node. gigabits: Gb/s of a node's network. 0: as in a usual node."""
     model = gpu(name)
     return Cluster(model, nodes, per_node or model.per_node, gigabits * 1e9 / 8 or model.network)

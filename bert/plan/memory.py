@@ -47,7 +47,7 @@ def estimate(
     predictions: int,
     teacher: ModelConfig | None = None,
 ) -> Memory:
-    """Return the memory of a rank; `config.batch.per_device` is given, and the precision is resolved.
+    """Return the memory of a rank. `config.batch.per_device` must be set and the precision resolved.
 
     With tensor parallelism a rank holds its share of the divided variables and of the activations within layers. The
     hidden states between layers, and their dropout, are whole on each rank.

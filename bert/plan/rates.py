@@ -34,10 +34,10 @@ LONGEST, SHORTEST = 550.0, 1.0  # milliseconds of a micro-batch at peak; publish
 MOST_TOKENS, WIDEST = 40_960, 1536  # beyond the published ones nothing more is gained
 BEST = {"float32": 0.9, "tf32": 0.55}  # share of the peak that no published row exceeds by much
 BEST_HALF = 0.6
-MOST = 0.9  # of any peak, also where memory is fast for the arithmetic, as on GeForce
+MOST = 0.9  # largest share of any peak, also of GPUs whose memory is fast for their arithmetic, such as GeForce
 WIDTH = 0.21  # of the logarithm: 90 % of errors on sources that were left out
-TRANSFERRED = 0.35  # for a GPU without rows of its own: with the spread of MLPerf's submissions; an estimate
-UNKNOWN = 0.6  # for a GPU without any published row: its data sheet compared; an estimate
+TRANSFERRED = 0.35  # for a GPU without published rows: with the spread of MLPerf's submissions; an estimate
+UNKNOWN = 0.6  # for a GPU that MLPerf has no row of either: from its data sheet; an estimate
 MEASURED = 0.09  # from one measured row of the same code
 
 
@@ -54,7 +54,7 @@ class Setting:
 
 
 def family(gpu: Gpu, precision: str) -> str:
-    """Return which published base stands for the GPU and precision, or "" if none."""
+    """Return the name of the published base for the GPU and precision; "" if there is none."""
     kind = precision if precision in ("float32", "tf32") else "half"
     name = f"{gpu.name[:4]} {kind}"
     return name if name in FEATURES and "pcie" not in gpu.name else ""
@@ -81,7 +81,7 @@ def features(setting: Setting, work: Work) -> dict[str, float]:
 
 
 def estimate(setting: Setting, work: Work, coefficients: dict[str, float] | None = None) -> float:
-    """Return the FLOP/s within a micro-batch. A share of the peak that no published row reaches is not assumed."""
+    """Return the FLOP/s within a micro-batch. The share of the peak is at most the best published one."""
     chosen = COEFFICIENTS if coefficients is None else coefficients
     logarithm = sum(chosen[name] * value for name, value in features(setting, work).items())
     share = min(math.exp(logarithm), BEST.get(setting.precision, BEST_HALF))
@@ -97,7 +97,7 @@ def uncertainty(gpu: Gpu, precision: str) -> float:
 
 
 def transfer(gpu: Gpu, precision: str) -> float:
-    """Return the share of the peak of this GPU relative to that of the GPU whose base stands for it."""
+    """Return this GPU's share of its peak relative to the reference's; 1 with a base, and in float32."""
     if family(gpu, precision) or precision == "float32":
         return 1.0
     reference = gpus()[REFERENCE]
@@ -106,8 +106,10 @@ def transfer(gpu: Gpu, precision: str) -> float:
 
 
 def unmeasured(gpu: Gpu) -> float:
-    """Return a rate relative to the reference for a GPU that MLPerf has no row of: the mean of its peak, memory
-    bandwidth and power, which limit different parts of a step."""
+    """Return a rate relative to the reference for a GPU that MLPerf has no row of.
+
+    It is the geometric mean of the ratios of peak, memory bandwidth and power, which limit different parts of a step.
+    """
     reference = gpus()[REFERENCE]
     ratios = gpu.half / reference.half, gpu.bandwidth / reference.bandwidth, gpu.watts / reference.watts
     return math.prod(ratios) ** (1 / 3)

@@ -20,7 +20,7 @@ LIMITS = ("hours", "cost")
 
 @dataclass(frozen=True)
 class Target:
-    """A limit on one of time and money; the other one is to be small."""
+    """A limit on time or money; the search makes the other one small."""
 
     kind: str  # "hours" or "cost"
     limit: float
@@ -79,8 +79,8 @@ def variants(config: PretrainConfig) -> Iterator[PretrainConfig]:
 def best_settings(phases: Sequence[Phase], cluster: Cluster) -> Plan | None:
     """Return the fastest plan on the cluster, or None if the model does not fit it in any way.
 
-    Of plans that are almost as fast it is the first, which divides least.
-    All phases have the same division, so that the second one continues the run of the first.
+    If several plans are almost equally fast, return the first, which divides least. All phases have the same division,
+    so that the second one continues the run of the first.
     """
     plans: list[Plan] = []
     for choices in zip(*(list(variants(config)) for _, config, _ in phases), strict=True):

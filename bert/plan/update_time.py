@@ -16,7 +16,7 @@ from bert.plan.hardware import Cluster
 
 @dataclass(frozen=True)
 class Constants:
-    """What was fitted to published rows, and two that these cannot tell apart from the others and are set."""
+    """Constants that were fitted to published rows, and two that are set, since the rows cannot determine them."""
 
     link_share: float = 0.301  # of the data sheet's rate between the GPUs of a node
     network_share: float = 0.951  # of the data sheet's rate between nodes
@@ -62,7 +62,7 @@ class Times:
 
 
 def straggle(nodes: int, per_node: int, constants: Constants = CONSTANTS) -> float:
-    """Return how much longer a micro-batch takes than on one GPU, because all wait for the slowest."""
+    """Return the factor by which a micro-batch takes longer than on one GPU, because all wait for the slowest."""
     return 1 + constants.straggle_gpus * math.log2(per_node) + constants.straggle_nodes * math.log2(nodes)
 
 
@@ -75,9 +75,10 @@ def reduction(size: float, cluster: Cluster, constants: Constants = CONSTANTS) -
 
 
 def can_hide(reduce: float, exposed: float, micro_batch: float) -> float:
-    """Return the seconds of a reduction that overlap can hide: at most those of the backward pass while buckets leave.
+    """Return the seconds of a reduction that overlap can hide.
 
-    exposed: the share of the gradients that it cannot hide. micro_batch: seconds.
+    They are at most the part of the backward pass in which gradients are ready. reduce: seconds of the reduction, in
+    which all gradients travel. exposed: share of the gradients that overlap cannot hide. micro_batch: seconds.
     """
     return min(reduce * (1 - exposed), BACKWARD * HIDEABLE * micro_batch)
 
@@ -110,7 +111,7 @@ def times(
 def rate(work: Work, cluster: Cluster, seconds: float, constants: Constants = CONSTANTS) -> float:
     """Return the FLOP/s within a micro-batch with which an update takes `seconds`; the inverse of `times`.
 
-    Return 0 if the other parts alone take longer. Nothing is taken to be hidden.
+    Return 0 if the other parts alone take longer. The inverse assumes that overlap hides nothing.
     """
     other = optimizer(work, cluster, constants) + reduction(work.gradients, cluster, constants)
     micro_batch = (seconds - other) / work.accumulation - work.collectives

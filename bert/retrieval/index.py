@@ -8,7 +8,7 @@ PUBLIC: Rows[Any] = Rows({"Index": "extensions.search.index:Index", "Hit": "bert
 
 
 def __getattr__(name: str) -> Any:
-    """Return what has this name in the extension."""
+    """Return the object of this name in the extension."""
     if name in PUBLIC:
         return PUBLIC[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -41,7 +41,7 @@ class Distinct:
         self._lines.append(line)
 
     def repeated(self) -> tuple[int, int] | None:
-        """Return the line of the first text that was there before, and the line where that was."""
+        """Return the line of the first repeated text, and the line where it was first noted; None: all differ."""
         first = first_rows(as_array(self._hashes))
         again = np.flatnonzero(first != np.arange(len(first)))
         return (self._lines[again[0]], self._lines[first[again[0]]]) if len(again) else None

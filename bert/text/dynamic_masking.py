@@ -26,7 +26,7 @@ class DynamicMasking:
     """The instances of one split, made from its chunks; has the interface of `records.Dataset`."""
 
     def __init__(self, stored: records.Dataset, seed: int, mask_shares: tuple[float, ...] = ()) -> None:
-        """mask_shares: () are those of the records."""
+        """mask_shares: as `InstanceConfig.mask_shares`; (): the shares that the records state."""
         self.stored, self.seed = stored, seed
         self.manifest = stored.manifest
         self.description = stored.description

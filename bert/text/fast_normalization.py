@@ -46,7 +46,7 @@ class FastNormalizer(Normalizer):
 
 
 def bert(clean: bool, ideographs: bool, strip: bool, lower: bool) -> normalizers.BertNormalizer:
-    """Return the steps of BERT's normalizer in the library, those that are asked for."""
+    """Return BERT's normalizer of the library with the selected steps."""
     return normalizers.BertNormalizer(
         clean_text=clean, handle_chinese_chars=ideographs, strip_accents=strip, lowercase=lower
     )
@@ -57,7 +57,7 @@ def _is_surrogate(character: str) -> bool:
 
 
 def _each(normalizer: normalizers.BertNormalizer) -> Callable[[str], str]:
-    """Return what becomes of a character."""
+    """Return a function that normalises one character; it returns a lone surrogate unchanged."""
     return lambda character: character if _is_surrogate(character) else str(normalizer.normalize_str(character))
 
 
@@ -78,7 +78,7 @@ def _nfd(character: str) -> str:
 
 @functools.cache
 def _combining(character: str) -> int:
-    """Return the canonical combining class of a character; 0 if the library does not put it in order."""
+    """Return the canonical combining class of a character; 0 if the library does not reorder the character."""
     number = unicodedata.combining(character)
     moves = number and (_NFD(f"{character}\u0334")[0] == "\u0334" or _NFD(f"\u0345{character}")[0] == character)
     return number if moves else 0

@@ -48,15 +48,15 @@ class InstanceConfig:
 
     @property
     def fewest(self) -> int:
-        """Sentences of a chunk, if its document has as many."""
+        """Minimum number of sentences in a chunk; a shorter document has fewer."""
         return 1 if self.one_segment else 2
 
 
 def only_label(counts: Mapping[str, int]) -> int | None:
-    """Return the label that all pairs of a split have for next-sentence prediction; None: both occur, or it is unknown.
+    """Return the next-sentence label that all pairs of a split have; None if both labels occur, or if it is unknown.
 
-    counts: those of the split in its manifest. The random second segment of a pair of label 1 is from another document,
-    so chunks of a single document make pairs of label 0 only.
+    counts: the counts of the split in its manifest. Label 1 needs a second segment from another document. So chunks of
+    a single document give label 0 only.
     """
     if "chunks" in counts:
         return 0 if counts.get("documents") == 1 else None

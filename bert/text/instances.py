@@ -265,12 +265,13 @@ def draw(
     u: np.ndarray,
     uniform: Uniform,
 ) -> PairPlan:
-    """Draw one pair for each of N divided chunks; for NSP the second segment is half the time from its partner.
+    """Draw one pair for each of N divided chunks.
 
-    A random second segment begins at a random sentence and is about as long as the text that it replaces, so that the
-    lengths of a pair do not tell its label. Where no partner exists, the text of the chunk is used. The plan's offsets
-    are into the ids of the chunks, of which there are `offset`, followed by those of the partners. u: [N] where the
-    segment begins.
+    The second segment comes from the partner if `takes_other` is true and the partner exists, otherwise from the chunk.
+    A segment from a partner begins at a random sentence. It is about as long as the text that it replaces: otherwise a
+    model could read the label from the lengths. The plan's token ranges are indices into the ids of all chunks,
+    followed by the ids of all partners. offset: number of ids of all chunks. u: [N] numbers in [0, 1) that choose
+    the first sentence of a segment from a partner.
     """
     is_random = divided.takes_other & partners.exists
     start = partners.first + (u * (partners.last - partners.first)).astype(np.int64)
@@ -293,10 +294,11 @@ def draw(
 def _second_segment(
     divided: Division, partners: Partners, start: np.ndarray, max_text: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return begin and end [N] of the second segments that begin at sentence `start` [N], or earlier if need be.
+    """Return the first token and the end [N] of second segments that begin at sentence `start` [N].
 
-    If the sequence is to be full, the segment ends behind the sentence that fills it, of which `_truncate` cuts what is
-    too much. Otherwise it ends with the sentence whose end is nearest to the drawn length.
+    A segment begins earlier if the text after `start` is too short. If the sequence is to be full, the segment ends
+    with the sentence that fills it, and `_truncate` cuts the excess. Otherwise it ends with the sentence whose end is
+    nearest to the drawn length.
     """
     tokens, length = partners.sentences, divided.second
     is_full = divided.middle - divided.begin + length >= max_text
@@ -327,10 +329,10 @@ def _numbers(rng: np.random.Generator) -> Iterator[float]:
 
 
 def _truncate(plan: PairPlan, max_text: int, u: np.ndarray) -> PairPlan:
-    """Cut the longer segments, token by token, until both fit. u: [N, 2] the share that is cut at the front.
+    """Cut the longer segment, token by token, until both fit. u: [N, 2] the share that is cut at the front.
 
-    The second segment is the shorter one where both are cut. So segments are swapped before, or their lengths would
-    tell that they are.
+    Where both are cut, the second segment may lose one token more. So segments are swapped before they are cut:
+    otherwise their lengths would show that they are swapped.
     """
     a, b = plan.a_end - plan.a_begin, plan.b_end - plan.b_begin
     excess = np.maximum(a + b - max_text, 0)

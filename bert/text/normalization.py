@@ -61,7 +61,7 @@ UNCASED = TokenizerConfig()
 
 
 class WordSpan(NamedTuple):
-    """A word, and what in a text each of its characters comes from, half open."""
+    """A word, and the range of the text, half open, that each of its characters comes from."""
 
     word: str
     begins: Sequence[int]
@@ -108,9 +108,10 @@ class Normalizer:
         return decomposed(part) if self.rules.strip_accents and not part.isascii() else part
 
     def replacement(self, character: str) -> str:
-        """Return what becomes of a character alone, with spaces around what is a word by itself.
+        """Return what replaces a single character, with spaces around a character that is a word by itself.
 
-        Of a text it is the same, but for a capital sigma, which is another letter at the end of a word.
+        Within a text the replacement is the same, except for a capital sigma: at the end of a word it becomes another
+        letter.
         """
         if character.isspace() and character not in NOT_SPACES:
             return " "
@@ -143,7 +144,7 @@ class Normalizer:
                     yield _origin("".join(letters), places)
 
     def _folded_pairs(self, pairs: list[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Return what `_folded` does, of characters with their places."""
+        """Do what `_folded` does, for characters with their places."""
         if self.rules.lower_case:
             lower = iter(characters.lower("".join(c for c, _ in pairs)))  # a final sigma needs its context
             pairs = [(next(lower), place) for character, place in pairs for _ in characters.lower(character)]

@@ -38,9 +38,9 @@ def rounded(rows: int, limit: int) -> int:
 def pack(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Pack a batch of n padded instances [n, T], as stored, into R <= n rows [R, T].
 
-    `input_mask` becomes the number of a token's instance, 1 to n, or 0 for padding. The predictions are those of all
-    instances, one after the other, in R rows [R, P], or in more if these do not hold them. New are `position_ids`
-    [R, T] and `first_tokens` [n], the position of each instance's [CLS] in the flattened rows.
+    `input_mask` becomes the number of a token's instance, 1 to n, or 0 for padding. The predictions of all instances
+    follow one another in R rows [R, P], or in more rows if R are too few. New features are `position_ids` [R, T] and
+    `first_tokens` [n], the position of each instance's [CLS] in the flattened rows.
     """
     mask = batch["input_mask"]
     count, size = mask.shape
@@ -58,7 +58,7 @@ def pack(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     predicted = np.nonzero(batch["masked_lm_weights"])
     width = batch["masked_lm_weights"].shape[1]
     needed = -(-len(predicted[0]) // width)
-    # As many rows as of tokens, because both are about the same share and each further number is compiled separately:
+    # As many rows as the tokens have, if they are enough: each different number of rows is compiled separately.
     height = shape[0] if needed <= shape[0] else rounded(needed, count)
 
     def joined(values: np.ndarray) -> np.ndarray:

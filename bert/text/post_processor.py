@@ -11,7 +11,10 @@ FIRST, SECOND = LARGEST, LARGEST + 1  # ids of no token
 
 
 def rows(begin: int, close: int, separators: int) -> list[list[int]]:
-    """Return begin FIRST close, and begin FIRST close SECOND close with so many `close` in the middle."""
+    """Return the rows of a text and of a pair: begin FIRST close, and begin FIRST close... SECOND close.
+
+    separators: the number of `close` between FIRST and SECOND.
+    """
     return [[begin, FIRST, close], [begin, FIRST, *[close] * separators, SECOND, close]]
 
 

@@ -64,7 +64,7 @@ class Description:
 
 
 class Samples(Protocol):
-    """Instances of pretraining by number: stored ones (`Dataset`), or those that a row of `MADE` makes."""
+    """Instances of pretraining by number: stored ones (`Dataset`), or instances that a row of `MADE` makes."""
 
     manifest: manifest.Manifest
     description: Description
@@ -74,7 +74,7 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, indices: np.ndarray, positions: np.ndarray) -> dict[str, tf.Tensor]:
-        """Return samples `indices` [n], which have `positions` [n] in the run, on which their randomness depends."""
+        """Return samples `indices` [n]. Their randomness depends on their `positions` [n] in the run."""
 
     def source_of(self, indices: np.ndarray) -> np.ndarray:
         """Return for each sample the number of its source in `sources` [n]."""
@@ -123,9 +123,9 @@ class Dataset:
     def read(self, indices: np.ndarray, positions: np.ndarray | None = None) -> dict[str, tf.Tensor]:
         """Return the records at `indices` [n] as tensors [n, ...] of the dataset's features (integers as int32).
 
-        `positions`, their positions in the run, do not matter here: the parameter is for other kinds of sources. Raise
-        IntegrityError, naming the record, for a number that is no id, place or label: on GPUs a look-up of one would
-        not fail.
+        `positions` in the run do not matter here: other kinds of sources need the parameter. Raise IntegrityError,
+        naming the record, for a number that is outside its limits (ids, positions, labels): on GPUs a look-up of it
+        would not fail.
         """
         batch, outside = self.parse(indices, self._parse)
         for name, rows in outside.items():
@@ -218,7 +218,7 @@ class Dataset:
         return payload
 
     def _parse_batch(self, serialized: tf.Tensor) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """Return the features [n, ...], and for those with limits which records [n] are outside."""
+        """Return the features [n, ...]; and for each feature with a limit, which records [n] are outside it."""
         spec = {k: tf.io.FixedLenFeature(v["shape"], tf.as_dtype(v["dtype"])) for k, v in self.spec.items()}
         parsed = tf.io.parse_example(serialized, spec)
         features = {k: tf.cast(v, tf.int32) if v.dtype == tf.int64 else v for k, v in parsed.items()}
@@ -230,8 +230,8 @@ class Dataset:
 def checked(folder: Path) -> manifest.Manifest:
     """Return the manifest of a folder after a look at all its files and at the ends of their indices.
 
-    Of several ranks, one does this for all. Raise as `manifest.load` does, and IntegrityError if an index and the
-    manifest differ.
+    With several ranks, one rank does this for all. Raise as `manifest.load` does, and IntegrityError if an index and
+    the manifest differ.
     """
     described = manifest.load(folder)
     for name, listed in described.files.items():
@@ -248,10 +248,10 @@ def samples(
     mask_shares: tuple[float, ...] = (),
     described: manifest.Manifest | None = None,
 ) -> Samples:
-    """Return the samples of a folder of `python -m data.tfrecords`: its instances, or those made of its documents.
+    """Return the samples of a folder of `python -m data.tfrecords`: its instances, or instances made of its documents.
 
-    seed, mask_shares: of instances that are made while they are read; (): the shares of the records. skip_bad,
-    described: as in `Dataset`.
+    seed, mask_shares: for instances that are made while they are read; mask_shares (): the shares of the records.
+    skip_bad, described: as in `Dataset`.
     """
     stored = Dataset(folder, split, skip_bad, described)
     kind = stored.description.kind
@@ -267,7 +267,7 @@ def has_split(described: manifest.Manifest, split: str) -> bool:
 
 
 def _limits(description: Description) -> dict[str, int]:
-    """Return the smallest number that is too large for each integer feature by which something is looked up."""
+    """Return a limit for each integer feature that is an index: its values must be below it."""
     integers = {name: feature.shape for name, feature in description.features.items() if feature.dtype == "int64"}
     tokens = (integers.get("input_ids") or [None])[-1]
     limits = {

@@ -21,10 +21,10 @@ from bert.text.hashing import mix
 from bert.text.records import Dataset
 
 ROUNDS = 4  # of the Feistel network
-# Trimmed batches are padded to a multiple of some tokens, since each length is compiled separately, for about a second
-# on a CPU. By length of the batch, so that padding is at most an eighth or so of it:
+# Trimmed batches are padded to a multiple of these tokens, since each length is compiled separately, for about a second
+# on a CPU. The multiple grows with the length of the batch, so that padding is at most about an eighth of it:
 LENGTH_MULTIPLES = {64: 8, 128: 16, 65_536: 32}
-EVALUATION_MULTIPLE = 32  # the same in an evaluation, which has fewer batches over which to spread the compilations
+EVALUATION_MULTIPLE = 32  # the same in an evaluation, where each compilation serves fewer batches
 GPU_LENGTH_MULTIPLE = 128  # the same on a GPU, where XLA compiles the whole step for each length, for a minute or more
 EVALUATION_KEY = 2**32 - 1  # of the permutation whose first images are evaluated; no epoch has it
 PREFETCH = 2  # updates that are read in advance
@@ -71,11 +71,11 @@ def permute(indices: np.ndarray, size: int, key: int) -> np.ndarray:
 
 
 class SampleOrder:
-    """Which sample stands at each position of a run: epochs follow each other, and each has every sample once.
+    """The sample at each position of a run: epochs follow each other, and each epoch reads every sample once.
 
-    An epoch has an order of its own. An update may begin in one epoch and end in the next. The next one then begins
-    with samples that the update does not have yet. So no update has a sample twice if it can do without, and after any
-    update each sample has been read as often as any other, or once more.
+    Each epoch has another order. An update may begin in one epoch and end in the next. The next epoch then begins with
+    samples that the update does not have yet. So no update has a sample twice, unless there are too few samples. After
+    any update, the numbers of times that two samples were read differ by at most one.
     """
 
     def __init__(self, size: int, total: int, seed: int) -> None:
@@ -144,14 +144,14 @@ class BatchSampler:
         self.rank, self.num_ranks = rank, num_ranks
         self.accumulation = batch.accumulation(num_ranks)
         self.order = SampleOrder(len(source), batch.total, seed)
-        self.ends: list[int] = []  # updates with which the run was to end before it became longer
+        self.ends: list[int] = []  # earlier numbers of updates of a run that became longer
         self._pool_positions = functools.lru_cache(maxsize=2)(self._sorted_pool)  # neighbouring updates share a pool
 
     def read(self, update: int, end: int = NEVER) -> list[Batch]:
         """Return the micro-batches of update `update` (from 0). Micro-batch k of rank r is number k * ranks + r.
 
-        end: number of updates of the run, after which no pool of `batch.bucket_by_length` goes on. The micro-batches
-        are made on the CPU: on a GPU this thread would wait for the running step.
+        end: number of updates of the run; no pool of `batch.bucket_by_length` goes beyond it. The micro-batches are
+        made on the CPU: on a GPU this thread would wait for the running step.
         """
         with tf.device("CPU:0"):
             return self._read(update, end)
@@ -219,16 +219,17 @@ def padded_length(tokens: int, multiple: int, limit: int) -> int:
 
 
 def training_multiple(tokens: int) -> int:
-    """Return the number of which the length of a batch in training is a multiple, if it has `tokens` at most."""
+    """Return the multiple to which the length of a training batch is padded. tokens: of its longest row."""
     if has_gpu():
         return GPU_LENGTH_MULTIPLE
     return next(multiple for longest, multiple in LENGTH_MULTIPLES.items() if tokens <= longest)
 
 
 def trim_padding(batch: Batch, multiple: int | None = None) -> Batch:
-    """Remove columns that are padding in every row; the remaining number is a multiple of `multiple`.
+    """Remove columns that are padding in every row, but keep a multiple of `multiple`, or all columns.
 
-    None: the multiple of training. Rows are all axes but the last, which are several for multiple choice.
+    multiple: None means the multiple of training. The last axis has the columns, all other axes the rows: multiple
+    choice has two axes of rows.
     """
     mask = batch["input_mask"]
     tokens = int(tf.reduce_max(tf.reduce_sum(mask, axis=-1)))
@@ -262,8 +263,8 @@ def evaluation(
     """Yield this rank's share of the `evaluated` samples in batches, each after the name of its source.
 
     The last batch of each source may be smaller. With `batch.bucket_by_length` stored instances are sorted by length,
-    and a batch is trimmed to its longest one. With `batch.pack` a batch is packed, but not on a GPU, where each number
-    of rows would be compiled, which takes longer than what the padding does.
+    and a batch is trimmed to its longest one. With `batch.pack` a batch is packed, but not on a GPU: there, each number
+    of rows would be compiled, which takes longer than computing the padding.
     """
     samples = evaluated(len(source), limit)
     if grouped := batch.bucket_by_length > 0 and isinstance(source, Dataset):

@@ -28,7 +28,7 @@ class Ragged(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A part of each row: the bytes of `content` [N, W] where `present` [N, W], `lengths` [N] of them."""
+    """A part of each row: the bytes of `content` [N, W] where `present` [N, W] is true; their number `lengths` [N]."""
 
     content: np.ndarray
     present: np.ndarray

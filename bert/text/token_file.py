@@ -56,7 +56,8 @@ def checks_path(path: Path) -> Path:
 def checked(folder: Path) -> manifest.Manifest:
     """Return the manifest of a folder after a look at all its files, and after verifying the CRCs of its tokens.
 
-    Of several ranks, one does this for all. Raise as `manifest.load` does, and IntegrityError if CRCs have changed.
+    With several ranks, one rank does this for all. Raise as `manifest.load` does, and IntegrityError if CRCs have
+    changed.
     """
     described = manifest.load(folder)
     for name, listed in described.files.items():

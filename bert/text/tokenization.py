@@ -80,9 +80,9 @@ class Tokenizer(abc.ABC):
         return self.encode([self.within(word) for word in words] if self.spaced else words)
 
     def within(self, text: str) -> str:
-        """Return a part of a text, which is not its first, as `encode` needs it to make the tokens that it has there.
+        """Return a later part of a text in the form from which `encode` makes the tokens that it has in the text.
 
-        The parts have white space between them.
+        White space separates the parts.
         """
         return text
 

@@ -10,14 +10,14 @@ from bert.core.rows import Rows
 
 TokenizerType = Literal["word pieces", "byte pairs", "bracketed byte pairs", "unigram"]
 
-# Whether the fields of a tokenizer.json are of a kind; those that are of none are read as byte pairs.
+# Functions that say whether the fields of a tokenizer.json are of a kind; a file of no kind is read as byte pairs.
 RECOGNISED: Rows[Callable[[dict[str, Any]], bool]] = Rows(
     {
         "unigram": "extensions.tokenizers.unigram:is_kind",
         "bracketed byte pairs": "extensions.tokenizers.bracketed_bpe:is_kind",
     }
 )
-# What is equal for two files if their tokenizers are.
+# Functions whose results are equal for two files if their tokenizers are equal.
 CONTENTS: Rows[Callable[[Path], Any]] = Rows(
     {
         "word pieces": "bert.text.vocabulary:load_vocab",
@@ -30,7 +30,7 @@ CONTENTS: Rows[Callable[[Path], Any]] = Rows(
 
 
 def of(path: Path) -> TokenizerType:
-    """Return the kind of a file; that of a `tokenizer.json` which cannot be read is "byte pairs"."""
+    """Return the kind of a tokenizer file; "byte pairs" for a `tokenizer.json` that cannot be read."""
     if path.suffix != ".json":
         return "word pieces"
     try:
@@ -41,7 +41,7 @@ def of(path: Path) -> TokenizerType:
 
 
 def content(path: Path, causal: bool = False) -> Any:
-    """Return what is equal for two files if their tokenizers are. Raise InputError for a damaged file.
+    """Return a value that is equal for two files if their tokenizers are equal. Raise InputError for a damaged file.
 
     causal: whether it is the tokenizer of a causal model, GPT-2's.
     """

@@ -14,7 +14,7 @@ from bert.core.errors import InputError
 from bert.text import characters
 from bert.text.normalization import LONGEST_WORD, TokenizerConfig
 
-MAX_CHARACTERS = 64 << 20  # of a whole vocab.txt; that of 104 languages has one million
+MAX_CHARACTERS = 64 << 20  # of a whole vocab.txt; the vocab.txt of BERT's model of 104 languages has one million
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 NAME, RULES = "vocab.txt", "tokenizer_config.json"
@@ -79,9 +79,9 @@ def is_lower_case(tokens: Sequence[str]) -> bool:
 def rules_of(vocab: Path, tokens: Sequence[str]) -> TokenizerConfig:
     """Return the rules of a `vocab.txt` with these tokens.
 
-    They are those of the `tokenizer_config.json` beside it. Without one, they are those of Google's models: lower-case
-    if the vocabulary has no capitals. Raise InputError if the file is damaged, or names a rule that is not supported,
-    and for a folder that version 1.0 of this program trained, or wrote as training data: it had other rules.
+    The `tokenizer_config.json` beside it states them. Without this file, Google's rules apply: lower-case if the
+    vocabulary has no capitals. Raise InputError if the file is damaged or names a rule that is not supported. Also
+    raise it for a run or training data of version 1.0 of this program, which had other rules.
     """
     lower, path = is_lower_case(tokens), vocab.parent / RULES
     if not path.exists():
@@ -93,10 +93,10 @@ def rules_of(vocab: Path, tokens: Sequence[str]) -> TokenizerConfig:
 
 
 def rules_parameter(vocab: Path) -> dict[str, Any]:
-    """Return what a stage that uses a vocabulary adds to its parameters: the rules beside it, unless they are usual.
+    """Return the parameters that a vocabulary adds to a stage: the rules beside it, or nothing for the usual rules.
 
-    Other rules make other words of the same texts, although `vocab.txt` is the same. Without an entry for the usual
-    rules, which a `vocab.txt` has alone, folders of earlier versions are up to date. Raise InputError as `rules_of`.
+    With the same `vocab.txt`, other rules make other words of the same texts. The usual rules, which also apply to a
+    `vocab.txt` alone, add nothing, so that folders of earlier versions stay up to date. Raise InputError as `rules_of`.
     """
     if vocab.suffix == ".json" or not (vocab.parent / RULES).exists():
         return {}

@@ -17,7 +17,7 @@ Reader = Callable[[TaskData, Path, Split, Skipped], Iterator[Any]]
 
 
 def _none(path: Path) -> None:
-    """Return that nothing belongs to a file."""
+    """Return None: no other file belongs to a file."""
 
 
 @dataclass(frozen=True, kw_only=True)

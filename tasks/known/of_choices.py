@@ -21,7 +21,7 @@ def _race(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterato
 
 
 def split_of(folder: Path) -> Split:
-    """Return the split that a folder of RACE is."""
+    """Return the split of a folder of RACE, by its name. Raise InputError for another name."""
     for split in get_args(Split):
         if folder.name == split:
             return cast(Split, split)

@@ -20,9 +20,9 @@ ENTITIES = ("f1", "precision", "recall", "accuracy")
 
 
 def _sentences(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TaggedSentence]:
-    """Yield tagged sentences; the tags of entities in the scheme IOB2, whatever the file has.
+    """Yield tagged sentences; tags of entities are converted to the scheme IOB2.
 
-    Raise InputError for what is no tag of an entity.
+    Raise InputError for a tag that is no tag of an entity.
     """
     options = conll.ReadOptions(word=data.word, tag=data.tag, tags=split != "test", names=data.tag_names)
     for sentence in conll.read(path, skipped, options):
