@@ -89,11 +89,11 @@ class Division(NamedTuple):
 def assign(
     keys: np.ndarray, sources: np.ndarray, shards: int, held_out_fraction: float, *, exactly: bool = True
 ) -> Division:
-    """Divide the documents. Those with equal keys get the same file, as the first of them does.
+    """Divide the documents between the files. Documents with equal keys get the file of the first of them.
 
-    keys: uint64 [documents]. sources: numbers of their sources [documents]. exactly: make so many shards, else fewer if
-    they would have less than `FEWEST` documents. Raise InputError if there are fewer different documents to train on
-    than shards.
+    keys: uint64 [documents]. sources: number of each document's source [documents]. exactly: whether to make exactly
+    `shards` training shards; otherwise make fewer if they would have less than `FEWEST` documents each. Raise
+    InputError if there are fewer different documents to train on than shards.
     """
     distinct, first, rank = np.unique(keys, return_index=True, return_inverse=True)
     source, held_out = sources[first], is_held_out(distinct, held_out_fraction)
@@ -115,7 +115,7 @@ def assign(
 
 
 def too_few(trained: int, held_out: int, shards: int) -> str:
-    """Return why so many documents cannot be divided, and the remedy."""
+    """Return why `trained` documents cannot fill the training shards, and the remedy."""
     if not trained:
         return f"all {held_out:,} documents are held out; give more text or a smaller --held_out_fraction"
     return (
@@ -180,7 +180,7 @@ def _changed(source: Part) -> IntegrityError:
 
 
 def _write(buffers: dict[int, bytearray], places: np.ndarray, task: CopyTask) -> None:
-    """Write the buffers to their places, which then are those of the next lines, and empty them."""
+    """Write each buffer to its place, move the place to the end of the buffer, and empty the buffers."""
     for file, buffer in buffers.items():
         if places[file] + len(buffer) > task.ends[file]:  # it would write over the lines of other parts
             raise _changed(task.source)

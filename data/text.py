@@ -81,7 +81,7 @@ class Document(NamedTuple):
 
 
 def kind_of(name: str) -> str:
-    """Return the suffix that says what is in a file, without that of its compression; "" if it is not read."""
+    """Return the suffix that names a file's format, not its compression; "" if such files are not read."""
     path = Path(name.lower())
     if path.suffix in files.OPENERS and Path(path.stem).suffix not in COLUMNS:
         path = Path(path.stem)

@@ -182,7 +182,7 @@ def try_masks(documents: instances.Documents, shape: InstanceConfig, tokenizer: 
 
 
 def used_by(plan: instances.PairPlan, documents: instances.Documents) -> tuple[np.ndarray, int]:
-    """Return which documents have an instance of their own [D] bool, and how many tokens are in any instance."""
+    """Return which documents have an instance's first segment [D] bool, and how many tokens are in any instance."""
     first_tokens = documents.sentences[documents.documents]  # [D + 1]
     owners = np.searchsorted(first_tokens, plan.a_begin, side="right") - 1
     is_used = np.bincount(owners, minlength=len(first_tokens) - 1) > 0
@@ -298,9 +298,9 @@ def blocks(shard: Part) -> Iterator[list[list[str]]]:
 def tokenize(
     block: Sequence[list[str]], tokenizer: Tokenizer, alone: bool = False
 ) -> tuple[instances.Documents, np.ndarray]:
-    """Return the token ids of documents, each a list of sentences, and which have any: bool [documents].
+    """Return the token ids of documents, each a list of sentences, and which documents have tokens: bool [documents].
 
-    alone: each sentence is a text of its own, so that none has the tokens that it has behind another one.
+    alone: tokenize each sentence as a separate text, not as it stands behind the sentence before it.
     """
     ids, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
     sentences_of = (_as_within(document, tokenizer) for document in block)

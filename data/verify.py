@@ -203,7 +203,7 @@ def _check_index(task: FileTask, index: np.ndarray, begins: np.ndarray, problems
 def check_folder(
     described: Manifest, tasks: Sequence[FileTask], results: Sequence[FileResult], problems: list[Problem]
 ) -> None:
-    """Add to a folder's `problems` those of its files, repeated documents and wrong counts."""
+    """Add damaged files, repeated documents and wrong counts to a folder's `problems`."""
     originals = _originals(described)
     for result in results:
         if original := originals.get(result.changed_to):
@@ -246,7 +246,7 @@ def _in_both_splits(texts: np.ndarray, paths: Sequence[Path], starts: np.ndarray
 
 
 def _wrong_counts(described: Manifest, tasks: Sequence[FileTask], results: Sequence[FileResult]) -> Iterator[Problem]:
-    """Compare the counts with those of the same name in the manifest, for the folder or for each split."""
+    """Compare the counts with the counts of the same name in the manifest, for the folder and for each split."""
     total: Counter[str] = Counter()
     for split in (*SPLITS, "part"):
         names = [task.path.name.split("-")[0] == split for task in tasks]

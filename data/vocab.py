@@ -96,7 +96,7 @@ class Options:
 def train(texts: Callable[[], Iterable[str]], size: int, rules: TokenizerConfig) -> list[str]:
     """Return up to `size` tokens: special tokens, characters inside words, characters that begin words, merged pieces.
 
-    `texts()` is called twice: to count the characters and to train on the words, which are those of `rules`.
+    `texts()` is called twice: to count the characters and to train on the words. `rules` make the words.
 
     By default the trainer numbers the characters in the random order of a hash map and breaks ties by these numbers, so
     each run gives another vocabulary (tokenizers issue 1794). Here the characters are counted and ordered beforehand.
@@ -222,10 +222,10 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
 
 
 def _not_sampled(shards: Path, lost: drop_counts.DropCounts) -> drop_counts.Report:
-    """Count as dropped what the shards have for training and the sample has not.
+    """Count as dropped the training text of the shards that is not in the sample.
 
-    The documents and characters of the shards are in their manifest; that of version 1.0 has no characters, so all that
-    is known are those of the sample.
+    The manifest of the shards has their documents and characters. A manifest of version 1.0 has no characters; then
+    only the characters of the sample are counted.
     """
     used = lost.report()
     counts = manifest.load(shards, "shards").counts

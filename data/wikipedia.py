@@ -121,7 +121,7 @@ def clean(title: str, text: str, headings: bool, counts: Counter[str] | None = N
 
 
 def _without_holes(lines: list[str], counts: Counter[str]) -> Iterator[str]:
-    """Yield the lines without the sentences of which a template that is not known was a word. Count them."""
+    """Yield the lines without the sentences in which an unknown template stands for a word. Count what is left out."""
     for line in lines:
         kept = line
         if templates.HOLE in line:
@@ -355,9 +355,10 @@ def _languages(path: Path) -> tuple[str, ...]:
 
 
 def _divided(counts: dict[str, int]) -> tuple[dict[str, int], dict[str, int], dict[str, dict[str, int]]]:
-    """Return the counts of pages, those of characters, and those of templates.
+    """Return the counts of pages, the counts of characters, and the counts of templates.
 
-    The latter are the characters of the templates that took most, and the times that sentences were left out for one.
+    The counts of templates are `templates`, the characters of the templates that took most, and `lost`, how often a
+    sentence was left out because of each template.
     """
     pages: dict[str, int] = {}
     characters: dict[str, int] = {}

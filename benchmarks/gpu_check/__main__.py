@@ -59,7 +59,7 @@ class Options:
 
     @property
     def comparable(self) -> bool:
-        """Whether the programs are those of the reference."""
+        """Whether the programs are unchanged, so that the reference describes them."""
         return not (self.batch or self.xla_flags)
 
 

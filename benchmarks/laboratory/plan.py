@@ -28,7 +28,7 @@ REMEDY = "mend the plan"
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """What one of the compared runs has of its own."""
+    """How one of the compared runs differs from the plan."""
 
     recipe: str = ""
     """"": that of the plan"""

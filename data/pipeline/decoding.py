@@ -50,7 +50,9 @@ NAMED = 3  # encodings in a message
 
 
 def detect(path: Path) -> str:
-    """Return the encoding of a text file. Raise ValueError, with the reason, if it is not text, or cannot be told.
+    """Return the encoding of a text file.
+
+    Raise ValueError, with the reason, if the file is not text or its encoding is not certain.
 
     A byte order mark decides: utf-8, utf-16 or utf-32. Without one, the result is "utf-8" if the file is valid UTF-8;
     "utf-8 with errors" if most of its non-ASCII characters are; else "cp1252", or "latin-1" if the file has bytes that

@@ -64,10 +64,11 @@ NOT_PARAMETERS = {field.name for field in dataclasses.fields(Options)}  # the ou
 
 
 def parameters(options: Any, besides: Sequence[str] = (), newer: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the flags of a stage, without paths, those of `Options`, and others on which the output does not depend.
+    """Return the flags of a stage on which its output depends, without paths and without the flags of `Options`.
 
-    options: the dataclass of its flags. besides: names of the others. newer: names of flags that earlier versions did
-    not have; with its default such a flag is left out, so that a folder of an earlier version is up to date.
+    options: the dataclass of its flags. besides: names of other flags on which the output does not depend. newer: names
+    of flags that earlier versions did not have. Such a flag is left out if it has its default, so that a folder of an
+    earlier version is up to date.
     """
     fields = [field for field in dataclasses.fields(options) if not _is_path(field)]
     values = {field.name: getattr(options, field.name) for field in fields}

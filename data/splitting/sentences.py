@@ -170,7 +170,7 @@ def _sentences(punkt: Splitter, paragraph: str) -> Iterable[str]:
 
 
 def _rejoined(paragraph: str, found: Iterable[str]) -> list[str]:
-    """Return sentences, of which those that begin with a closing mark and a Korean particle are part of the one before.
+    """Join each sentence that begins with a closing mark and a Korean particle to the sentence before it.
 
     A particle follows its quotation without a space. Punkt ends a sentence before the mark.
     """

@@ -188,7 +188,7 @@ class Reader:
 
     @functools.cached_property
     def namespaces(self) -> set[str]:
-        """The lower-case names of the wiki's namespaces, but that of articles; to be asked for within a page."""
+        """The lower-case names of the wiki's namespaces, except that for articles. Valid from the first page on."""
         return wikitext.names_of(self.head)
 
     def reject(self, identifier: str, title: str, reason: str) -> None:

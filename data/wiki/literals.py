@@ -166,7 +166,7 @@ def _without_strays(text: str, namespaces: Collection[str], counts: Counter[str]
 
 
 def _with_links(text: str) -> str:
-    """Return a text with the brackets hidden that are not those of a link."""
+    """Return a text with all square brackets hidden that are not part of a link."""
     out: list[str] = []
     start = link_end = 0
     marks = list(BRACKETS.finditer(text))

@@ -180,10 +180,11 @@ class Table:
     """What the templates of a wiki show."""
 
     def __init__(self, rows: Sequence[Row], languages: Sequence[str], own: Sequence[Row] = ()) -> None:
-        """Take the rows for the languages of a wiki, then those of all wikis; those of `own` before the others.
+        """Use rows for the wiki's languages before rows for all wikis, and rows of `own` before all others.
 
-        A name with other letters than a to z is that of the same template in any wiki: one whose language is not known,
-        or one with translated articles. Names such as "page" are not.
+        A row for other languages counts only if its name has other characters than ASCII. Such a name means the same
+        template in every wiki. This serves wikis with an unknown language or with translated articles. A name such as
+        "page" may mean another template in each wiki.
         """
         self._languages = tuple(languages) or ("en",)
         self._lists: dict[str, dict[str, Row]] = {}  # by kind and language

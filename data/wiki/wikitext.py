@@ -71,9 +71,9 @@ class Page(NamedTuple):
 
 
 def prepared(content: bytes, namespaces: Collection[str], lists: Lists, table: templates.Table | None = None) -> Page:
-    """Return a page's XML, from <page> to </page>.
+    """Return a page's XML, from <page> to </page>, and the counts of its characters.
 
-    namespaces: lower-case names of those of the wiki. table: what its templates show; without one, as in English.
+    namespaces: lower-case names of the wiki's namespaces. table: what its templates show; None: the table for English.
     """
     content = content.replace(b"><", b">\n<")  # wikiextractor reads a tag on each line
     if b"<ns>" not in content.partition(b"<revision>")[0]:
@@ -99,7 +99,7 @@ def prepared(content: bytes, namespaces: Collection[str], lists: Lists, table: t
 
 
 def _main_slot(content: bytes, text_end: int) -> bytes:
-    """Return a page's XML without its other slots: <content> behind <text>, with a <text> of its own."""
+    """Return a page's XML without its other slots: each is a <content> behind <text>, with another <text> inside."""
     begin, end = content.find(b"<content>", text_end), content.rfind(b"</content>", text_end)
     return content[:begin] + content[end + len(b"</content>") :] if 0 <= begin < end else content
 
@@ -238,7 +238,7 @@ def _in_place(shown: str, out: list[str], text: str, end: int) -> str:
 
 
 def _unshown(inner: str, shown: str | None, out: list[str], text: str, end: int) -> str:
-    """Return what stands for a template that shows nothing, or of which it is not known what it shows."""
+    """Return what replaces a template that shows nothing, or whose text is not known."""
     if shown is not None:
         return shown
     if "\n" not in inner:
