@@ -55,7 +55,7 @@ class TensorFlowCommunicator(SeveralRanks):
     def __init__(
         self, ranks: Sequence[int], own: int, key: int = WORLD, world: "TensorFlowCommunicator | None" = None
     ) -> None:
-        """ranks: in all, those of this communicator. own: this one. key: unique among the sets of ranks."""
+        """ranks: all ranks of this communicator. own: the rank of this process. key: unique among the sets of ranks."""
         super().__init__(world)
         self.rank, self.size, self._key = list(ranks).index(own), len(ranks), key
         self._programs: dict[Any, Any] = {}
@@ -66,7 +66,7 @@ class TensorFlowCommunicator(SeveralRanks):
         self._token: tf.Variable | None = None
 
     def divide(self, replicas: Sequence[int], groups: Sequence[int], keys: tuple[int, int]) -> None:
-        """Note the ranks of this rank's part and those of its group, and a key of each of the two sets."""
+        """Store the ranks that have this rank's part, the ranks of its group, and a key for each of the two sets."""
         self._replicas, self._group = self._of(replicas, keys[0]), self._of(groups, keys[1])
         self.parts = Parts(self._group.rank, self._group.size, self._group_sum)
 
@@ -208,7 +208,7 @@ class TensorFlowCommunicator(SeveralRanks):
     def _run(
         self, collective: Callable[..., list[tf.Tensor]], tensors: Sequence[tf.Tensor], fp16: bool = False
     ) -> list[tf.Tensor]:
-        """Run a collective; each list of shapes has a program of its own, which all ranks make in one order."""
+        """Run a collective. Compile a program for each new list of shapes, in the same order on all ranks."""
         if not tensors:
             return []
         tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
@@ -328,7 +328,7 @@ def _split(flat: tf.Tensor, shapes: Sequence[Any]) -> list[tf.Tensor]:
 
 
 def _floats(dtype: tf.DType, elements: int) -> int:
-    """Return how many float32 hold the bits of so many elements."""
+    """Return the number of float32 that hold the bits of `elements` elements of this type."""
     return -(-elements * dtype.size // 4)
 
 
@@ -401,7 +401,10 @@ def _own_address() -> str:
 
 
 def _value_of(key: int, deadline: float) -> str:
-    """Return what is at a key, as soon as it is there: a rank's address, or those of all at the number of ranks."""
+    """Wait until a key has a value, and return it. Raise UserError at the deadline.
+
+    The key of a rank holds its address. The number of ranks is the key of all addresses.
+    """
     while (value := _ask("GET", key)) is None:
         if time.monotonic() > deadline:
             raise UserError(

@@ -34,7 +34,7 @@ class Embedded(StoredKind):
     head = EMBEDDING
 
     def __init__(self, data: TaskData, labels: Labels, names: tuple[str, ...]) -> None:
-        """As StoredKind has it."""
+        """names: of the metrics. Checkpoints are compared by the first one first."""
         super().__init__(data, labels, names)
         self.sequences = max(2, len(data.text))
         self.is_scored = data.loss in SCORED

@@ -67,8 +67,8 @@ def gold(path: Path) -> Path | None:
 def sets(folder: Path) -> dict[str, list[Path]]:
     """Return the files of the test sets in and below a folder, by the names of the sets, in the order of papers.
 
-    The files of a year are in a folder STS12-en-test or 2012, those of the others anywhere. Of two places the one with
-    the shorter path counts. A set without all its files is left out, and one whose names are not known.
+    The files of a year are in a folder STS12-en-test or 2012. The other files may be anywhere. If a set is in several
+    places, take the one with the shortest path. A set is left out if a file of it is missing or its name is not known.
     """
     below = sorted(folder.rglob("*"), key=lambda path: (len(path.parts), path))
     found = {}

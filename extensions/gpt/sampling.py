@@ -28,9 +28,9 @@ class Choice(NamedTuple):
 def candidates(logits: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the probabilities [B, K] float64 and the ids [B, K] of the tokens that may be chosen.
 
-    logits [B, V] float32. The tokens are in the order of their probabilities if any are excluded: of those with equal
-    scores, the one with the lower id comes first. The probabilities of each row add up to 1; those of tokens that
-    `top_p` excludes are 0.
+    logits [B, V] float32. If any tokens are excluded, the others are in the order of their probabilities; if two have
+    equal scores, the one with the lower id comes first. The probabilities of each row add up to 1. Tokens that `top_p`
+    excludes have the probability 0.
     """
     scores, ids = _likeliest(logits, choice)
     probabilities = tf.nn.softmax(tf.cast(scores, tf.float64) / (choice.temperature or 1.0))

@@ -92,7 +92,7 @@ def _module(target: str, operands: Sequence[tf.Tensor], config: dict[str, Any], 
 
 
 def _swapped(shape: Sequence[int]) -> list[int]:
-    """Axes of [B, T, N, H] in the order [B, N, T, H]; those of another rank as they are."""
+    """Return the order of axes that makes [B, N, T, H] of [B, T, N, H]. Axes of another rank keep their order."""
     return [0, 2, 1, 3] if len(shape) == 4 else list(range(len(shape)))
 
 

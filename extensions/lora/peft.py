@@ -131,7 +131,10 @@ def _of_sentences(model: Model, folder: Path) -> Model:
 
 
 def _kind(fields: Mapping[str, Any], head: Head | None) -> str | None:
-    """Return the kind of head of an adapter by its task: that of the base if it is of this task, as in peft."""
+    """Return the kind of head that the adapter's task needs; None if no kind fits.
+
+    If the base's head fits, return its kind, as peft does.
+    """
     of_task = [name for name, task in TASKS.items() if task == fields.get("task_type")]
     return head.kind if head and head.kind in of_task else next(iter(of_task), None)
 
@@ -163,9 +166,9 @@ def _has_head(tensors: Mapping[str, np.ndarray], family: Family) -> bool:
 
 
 def _of_task(model: Model, kind: str | None, tensors: Mapping[str, np.ndarray], added: bool, family: Family) -> Model:
-    """Return the base without the head of masked words if the adapter changes its table in a model without this head.
+    """Return the base without its head of masked words, if the adapter has no such head and changes the word table.
 
-    added: whether the names of the adapter are those of a model without a head.
+    added: whether the adapter's names come from a model without a head.
     """
     if not (kind or added) or not _has_words(tensors, family):
         return model
@@ -204,7 +207,7 @@ def _with_heads(
     updates: dict[str, np.ndarray],
     kept: bool,
 ) -> Model:
-    """Return the base with the tensors of the adapter in place of its own, and with the updates.
+    """Return the base with the adapter's tensors instead of the base's, and with the updates.
 
     kept: whether the base keeps the head of its task.
     """

@@ -24,8 +24,8 @@ Narrowed = tuple[Any, dict[str, Any]]  # a model in 8 bits, and what model.json 
 def write(exported: Exported, folder: Path, narrowed: Callable[[Any], Narrowed] | None = None) -> None:
     """Write the model's files to a folder.
 
-    narrowed: makes a model in 8 bits of OpenVINO's model in float32; None: it stays float32. Raise IntegrityError if
-    the logits in float32 are not those of our model; those in 8 bits are only measured.
+    narrowed: makes a model in 8 bits from OpenVINO's model in float32; None: it stays float32. Raise IntegrityError if
+    the logits in float32 differ from our model's. The logits in 8 bits are only measured.
     """
     whole = folder / "float32.onnx"
     onnx_graph.save(exported.model, whole)  # which empties the weights of a large model

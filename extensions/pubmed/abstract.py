@@ -67,7 +67,7 @@ def _text(element: ElementTree.Element | None) -> tuple[str, int]:
 
 
 def _marked(element: ElementTree.Element) -> str:
-    """Return the text of an element, in which powers can be told from digits, and bold headings from words."""
+    """Return the text of an element. Mark powers so that they are no digits; set bold headings apart from words."""
     text = element.text or ""
     for child in element:
         inner, tail = _inner(child, element), child.tail or ""

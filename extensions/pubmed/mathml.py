@@ -113,7 +113,7 @@ def _fraction(element: Element, parts: Sequence[Piece]) -> Piece:
 
 
 def _scripts(base: Piece, below: Piece, above: Piece) -> Piece:
-    """Return a base with what is below and above its end, each of which may be empty."""
+    """Return a base with its subscript and its superscript. Each of these may be empty."""
     text, is_built = base.text.strip(), base.is_built
     lower, upper = below.text.strip(), above.text.strip()
     if lower:
@@ -129,7 +129,7 @@ def _scripts(base: Piece, below: Piece, above: Piece) -> Piece:
 
 
 def _over_or_under(base: Piece, below: Piece, above: Piece) -> Piece:
-    """Return a base with an accent, or with what is under and over it as that of a sum is."""
+    """Return a base with an accent, or with what is under and over it written like the limits of a sum."""
     text, upper = base.text.strip(), above.text.strip()
     if below.text.strip() in LINES:
         below = Piece("")

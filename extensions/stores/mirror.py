@@ -139,7 +139,7 @@ class Mirror:
         self._thread.start()
 
     def stop(self, patience: float | None = None) -> None:
-        """Send nothing more; wait, at most so many seconds, for what is being sent."""
+        """Send nothing more. Wait for what is being sent, at most `patience` seconds; None: without limit."""
         self._over.set()
         self._thread.join(patience)
 

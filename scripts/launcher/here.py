@@ -58,7 +58,7 @@ def run(words: Sequence[str]) -> NoReturn:
 
 
 def _relay(source: IO[bytes], target: int) -> None:
-    """Copy lines whole: under PYTHONUNBUFFERED they come in pieces, which those of another rank would part."""
+    """Copy whole lines. Under PYTHONUNBUFFERED a line comes in pieces, and another rank's could come between them."""
     for line in source:
         with LOCKS[target]:  # the kernel keeps no more than 4 KiB together
             while line:

@@ -41,7 +41,7 @@ class _Client:
 
 
 class Rendezvous:
-    """A server on a free port of all interfaces, as that of horovodrun; it runs in a thread until the process ends."""
+    """A server like horovodrun's, on a free port of all interfaces. It runs in a thread until the process ends."""
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self.requests = 0

@@ -82,7 +82,7 @@ def prepare_environment() -> None:
 
 
 def set_defaults(**variables: str) -> None:
-    """Set those of the variables that are not set or empty."""
+    """Set each of the variables that is empty or not set."""
     for name, value in variables.items():
         os.environ[name] = os.environ.get(name) or value
 

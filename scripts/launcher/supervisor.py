@@ -126,10 +126,10 @@ class Supervisor:
                     self._stop()
 
     def _lines(self, source: IO[bytes]) -> Iterator[bytes]:
-        """Yield the lines of the ranks without their numbers; keep those of horovodrun or mpirun itself.
+        """Yield the lines of the ranks without their numbers; keep the lines that horovodrun or mpirun itself prints.
 
-        Open MPI numbers all that a rank writes at once. A line may come in several such pieces, as Python's do under
-        PYTHONUNBUFFERED, with pieces of other ranks between them.
+        Open MPI numbers each piece that a rank writes at once. A line may come in several such pieces, as Python's do
+        under PYTHONUNBUFFERED, with pieces of other ranks between them.
         """
         begun: dict[bytes, bytes] = {}
         for line in source:
