@@ -109,6 +109,6 @@ def save(case: Case, path: Path) -> None:
 
 
 def flops(model: ModelConfig, case: Case, shapes: list[list[int]]) -> float:
-    """FLOPs of the matrix products of a lap over batches of shapes as adapter.Contender has them, padding included."""
+    """Return the FLOPs of a lap's matrix products, padding included. shapes: as of `adapter.Contender.setup`."""
     training = sum(rows * cost.flops(model, *counts) for rows, *counts in shapes)
     return training / 3 if case.work == "infer" else training

@@ -155,7 +155,7 @@ class CopyTask(NamedTuple):
 
 
 def copy(task: CopyTask) -> int:
-    """Copy each line of a part to its place. Return their bytes. What an interrupted copy wrote is written again.
+    """Copy each line of a part to its place. Return the number of bytes. Write again what an interrupted copy wrote.
 
     Raise IntegrityError if the part has changed since its keys were found.
     """
@@ -228,7 +228,7 @@ class ShardsStage(tasks.Stage[ShardTask]):
         return [ShardTask(*row) for row in zip(targets, documents.tolist(), sizes.tolist(), strict=True)]
 
     def _find_keys(self, work: Work) -> list[Path]:
-        """Return the files of keys of all parts. Take the sums of what they say."""
+        """Return the files with the keys of all parts. Set `keys`, `documents` and `characters` from them."""
         paths = [work.private / f"keys-{number:05d}.npy" for number in range(len(self.sources))]
         todo = [
             KeyTask(source, path, self.options.seed)

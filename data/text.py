@@ -98,10 +98,10 @@ def read_documents(
 ) -> Iterator[Document]:
     """Yield the documents of a file. Count its encoding, bad rows, and the control characters removed, in `counts`.
 
-    Characters that are read or dropped are counted in `lost`, and bad rows as documents; other documents are not yet.
+    `lost` counts the characters that are read or dropped, and bad rows as documents; other documents are counted later.
     verdicts: as in `books.paragraphs`.
 
-    Raise InputError, naming the row, if one too many is bad; ValueError if the file is not text.
+    Raise InputError, naming the row, if there are too many bad rows; ValueError if the file is not text.
     """
     kind = kind_of(path.name)
     if kind in PLAIN:

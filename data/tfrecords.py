@@ -333,7 +333,7 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
         return parameters | vocabulary.rules_parameter(self.options.vocab)
 
     def is_earlier(self, made: Path) -> bool:
-        """Return whether version 1.0 made a folder: it wrote no rules, and its words of the same text are others."""
+        """Return whether version 1.0 made a folder: it wrote no rules, and split the same text into other words."""
         return (made / vocabulary.NAME).exists() and not (made / vocabulary.RULES).exists()
 
     def tasks(self, work: Work) -> list[ShardTask]:

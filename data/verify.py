@@ -268,7 +268,7 @@ def _differences(folder: Path, of: str, counts: Counter[str], claimed: dict[str,
 
 
 def check_inputs(described: Manifest, others: Sequence[Manifest]) -> Iterator[Problem]:
-    """Compare a folder's inputs, if they stand beside it or were checked with it, with those it was made from."""
+    """Compare the inputs that a folder was made from with those now beside it or checked with it."""
     recorded: dict[str, set[str]] = {}
     for name, digest in described.inputs.items():  # "shards", or "0:shards" if two inputs had the same name
         recorded.setdefault(re.sub(r"^\d+:", "", name), set()).add(digest)

@@ -144,7 +144,7 @@ class _Spaced(dict[str, str]):
 def _alphabet(texts: Iterable[str], least: int, most: int) -> list[str]:
     """Return the most frequent characters of words; ties are broken by code point.
 
-    They are `least` ones, or as many as are `COVERAGE` of all characters, but at most `most`.
+    Return at least `least` characters and enough to cover `COVERAGE` of all text, but at most `most`.
     """
     counts = np.zeros(CODE_POINTS, np.int64)
     for text in texts:
@@ -163,7 +163,7 @@ def unknown_share(texts: Iterable[str], tokens: Sequence[str], rules: TokenizerC
 
 
 def without_accents(texts: Iterable[str], rules: TokenizerConfig) -> tuple[float, str]:
-    """Return the share of the words that are others without their accents, and the most frequent one."""
+    """Return the share of words that change when their accents are stripped, and the most frequent such word."""
     keeping = Normalizer(dataclasses.replace(rules, strip_accents=False))
     words = Counter(word for text in texts for token in keeping.tokens(text) for word in keeping.words(token))
     stripping = Normalizer(rules)

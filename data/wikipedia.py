@@ -169,7 +169,7 @@ def _is_label(line: str) -> bool:
 
 
 def _is_remnant(line: str) -> bool:
-    """Return whether a short line of a dump is a label. One above a list whose items stay is none."""
+    """Return whether a short line of a dump is a label. A line above a list whose items stay is no label."""
     return not line.endswith(wikitext.COLONS) and _is_label(line)
 
 
@@ -234,7 +234,7 @@ class Source:
 
     @classmethod
     def at(cls, path: Path) -> "Source":
-        """Raise InputError if a folder holds neither parts of a dump nor wikiextractor's output."""
+        """Return the source at a path. Raise InputError if a folder holds no parts, extracted files or snapshot."""
         if not path.is_dir():
             head = b"" if dump.COMPRESSED.search(path.name) else dump.first_bytes(path)
             return cls(is_dump=True, is_snapshot=_is_snapshot(head), groups=[(path,)])
@@ -251,7 +251,7 @@ class Source:
 
 
 def _is_snapshot(head: bytes) -> bool:
-    """Return whether a file is a snapshot of Wikimedia Enterprise, of its first bytes, decompressed."""
+    """Return whether a file with these first bytes, decompressed, is a snapshot of Wikimedia Enterprise."""
     return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or head[dump.TAR] == b"ustar"
 
 
@@ -348,7 +348,7 @@ class WikipediaStage(sources.SourceStage):
 
 
 def _languages(path: Path) -> tuple[str, ...]:
-    """Return the codes of a dump's language: of its name, and of its beginning, often of another in excerpts."""
+    """Return the codes of a dump's language: in its name and at its beginning. In excerpts these often differ."""
     match = WIKI.match(path.name)
     named = "en" if match and match[1] == "simple" else match[1].replace("_", "-") if match else ""
     return tuple(dict.fromkeys(filter(None, (named, dump.language(path)))))

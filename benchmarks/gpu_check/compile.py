@@ -23,7 +23,7 @@ PACKAGES = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda12-pjrt", "nvidia-cud
 
 
 def versions() -> dict[str, str]:
-    """Of what compiles."""
+    """Return the versions of the packages that compile."""
     return {name: version(name) for name in PACKAGES}
 
 

@@ -48,7 +48,7 @@ class Leg:
 
     @property
     def is_finite(self) -> bool:
-        """Return whether the held-out loss is."""
+        """Return whether the held-out loss is finite."""
         return "loss" in self.heldout
 
 

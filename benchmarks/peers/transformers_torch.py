@@ -72,7 +72,7 @@ def tensors(batch: Mapping[str, np.ndarray], work: str, gathered: bool = False) 
 
 
 def grouped(model: Any, decay: float) -> list[dict[str, Any]]:
-    """The weights as its Trainer has them decay: biases and layer norms do not."""
+    """Return the weights in groups as transformers' Trainer has them: biases and layer norms do not decay."""
     named = list(model.named_parameters())
     plain = [weight for name, weight in named if name.endswith("bias") or "LayerNorm" in name]
     others = [weight for name, weight in named if not (name.endswith("bias") or "LayerNorm" in name)]

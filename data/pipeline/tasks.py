@@ -31,7 +31,7 @@ class Task(Protocol):
 
     @property
     def target(self) -> Path:
-        """The file that the task writes, or by whose name those that it writes are named."""
+        """The file that the task writes. If it writes several, their names begin with this name."""
 
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ def _is_path(field: dataclasses.Field[Any]) -> bool:
 def parse(options: type[T], argv: Sequence[str], *, prog: str, description: str | None) -> T:
     """Parse the flags of a stage, and fetch what they name in object stores. Raise as `cli.parse` and `fetch` do.
 
-    Raise UsageError if the output is there, and is to be made by jobs that do not share a folder.
+    Raise UsageError if the output is in an object store, and --of or --scheduler needs a folder that machines share.
     """
     parsed: Any = cli.parse(options, argv, prog=prog, description=description)
     if url := object_urls.url_of(parsed.output):

@@ -244,7 +244,7 @@ def _continues(paragraph: str, end: re.Match[str], pair: tuple[int, int] | None,
 
 @functools.cache
 def _continued() -> re.Pattern[str]:
-    """Return what a sentence goes on with behind a quotation."""
+    """Return the pattern of what continues a sentence behind a quotation."""
 
     def pattern(row: dict[str, str]) -> str:
         wanted = row["only before"].replace("word", WORD_BEGIN).replace(" ", "")

@@ -143,7 +143,7 @@ def without_holes(line: str) -> tuple[str, list[str]]:
 
 
 def _sentences(text: str) -> Iterator[str]:
-    """Yield the sentences of a text. Two stay together rather than that one is cut at an abbreviation or a number."""
+    """Yield the sentences of a text. In doubt, two stay together: an abbreviation or a number may have a full stop."""
     start = 0
     for end in STOP.finditer(text):
         word, following = end["word"], text[end.end() : end.end() + 1]
@@ -214,9 +214,9 @@ class Table:
         return min(ranks) if ranks else len(self._languages) + ("*" not in row.languages)
 
     def shown(self, inner: str) -> str | None:
-        """Return the text of a template, of what is in its braces; None if that is not known.
+        """Return the text that a template shows; None if it is not known. inner: what is in the template's braces.
 
-        `NOTE` is returned for one that shows no text and stands apart from the words around it.
+        `NOTE` is returned for a template that shows no text and stands apart from the words around it.
         """
         name, bar, rest = inner.partition("|")
         name = name.strip()
@@ -418,7 +418,7 @@ def _none(names: tuple[str, ...], arguments: Arguments) -> str:
 
 
 def _listed(value: str, values: Mapping[str, str]) -> str:
-    """Return the value of a list for a key or a number. A word, such as the name of a month, is one of a numbered list.
+    """Return a list's value for a key or a number. With a numbered list, a word, such as a month's name, stays.
 
     Raise Refused for others.
     """

@@ -105,13 +105,13 @@ def _main_slot(content: bytes, text_end: int) -> bytes:
 
 
 def names_of(head: bytes) -> set[str]:
-    """Return the lower-case names of the namespaces of a wiki, from the beginning of its dump; not of its articles."""
+    """Return the lower-case names of a wiki's namespaces, except that for articles. head: the beginning of its dump."""
     namespaces = re.findall(rb'<namespace key="(-?\d+)"[^>]*>([^<]+)</namespace>', head)
     return NAMESPACES | {name.decode("utf-8", "replace").lower() for key, name in namespaces if key != b"0"}
 
 
 def _text(text: str, namespaces: Collection[str], table: templates.Table, counts: Counter[str]) -> str:
-    """Return the text without what is no text of the article. Add the characters taken out to `counts`."""
+    """Return only the text of the article. Add the numbers of characters taken out to `counts`."""
 
     def less(name: str, new: str) -> str:
         if len(new) < len(text):
@@ -143,7 +143,7 @@ def _text(text: str, namespaces: Collection[str], table: templates.Table, counts
 
 
 def _italic(italic: re.Match[str]) -> str:
-    """Return italics; within a word as they are, because wikiextractor would put quotation marks there."""
+    """Return italics. Within a word, remove their marks, because wikiextractor would put quotation marks there."""
     within = italic[2] or italic.string[italic.start() - 1 : italic.start()].isalnum()
     return italic[1] if within else italic[0]
 
@@ -151,8 +151,8 @@ def _italic(italic: re.Match[str]) -> str:
 def _with_apostrophe(text: str) -> str:
     """Return a line in which the apostrophe of l'''Altes'' is one, and not part of a mark of bold text.
 
-    As in MediaWiki: if marks of bold and of italic text are both odd in number, of the first three apostrophes behind a
-    word of one letter, else behind another word, the first one is an apostrophe.
+    As in MediaWiki: if the marks of bold and of italic text are both odd in number, one mark of bold text begins with
+    an apostrophe. It is the first one behind a word of one letter, else the first one behind another word.
     """
     marks = list(QUOTES.finditer(text))
     bold, italic = (sum(len(mark[0]) in sizes for mark in marks) for sizes in ((3, 5), (2, 5)))
@@ -164,7 +164,7 @@ def _with_apostrophe(text: str) -> str:
 
 
 def _block(tag: re.Match[str]) -> str:
-    """Return what divides text as an HTML tag does whose content wikiextractor would drop, or join to other text."""
+    """Return what replaces an HTML tag, such as line ends. wikiextractor would drop or join its content."""
     name = tag[0].strip("</>").split()[0].lower()
     if name == "small":
         return ""
@@ -173,7 +173,7 @@ def _block(tag: re.Match[str]) -> str:
 
 
 def _outside_elements(text: str) -> Iterator[str]:
-    """Yield the text around elements. One without an end ends nothing."""
+    """Yield the text around elements. An element without an end removes nothing."""
     start = 0
     endless: set[str] = set()
     for begin in ELEMENT.finditer(text):
@@ -195,7 +195,7 @@ def _gap(text: str, begin: int, end: int) -> str:
 
 
 def _without_templates(text: str, table: templates.Table, counts: Counter[str]) -> str:
-    """Return the text with what templates show in their place, and a hole where that is not known in a sentence.
+    """Return the text with what templates show, or with a hole for an unknown template in a sentence. Count what goes.
 
     Braces without a pair stay.
     """
@@ -252,7 +252,7 @@ def _unshown(inner: str, shown: str | None, out: list[str], text: str, end: int)
 def _line_before(out: list[str]) -> tuple[str, bool]:
     """Return the last characters of what is before a template in its line, and whether it is in another template.
 
-    Of the latter, only what is in the same parameter.
+    If it is in another template, return only what is in the same parameter.
     """
     line: list[str] = []
     size = 0
