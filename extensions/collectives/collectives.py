@@ -148,7 +148,8 @@ class TensorFlowCommunicator(SeveralRanks):
     def _options(self, name: str, shape: Sequence[int | None] = ()) -> dict[str, Any]:
         """Return the arguments of a collective of this name, in which all ranks of this communicator take part.
 
-        TensorFlow keeps the shape with the key. shape: where sums of one name have several; None is an unknown size.
+        shape: needed if sums of one name have several shapes, because TensorFlow keeps the shape with the key. None is
+        an unknown size.
         """
         assert isinstance(self._world, TensorFlowCommunicator)
         hint = "NCCL" if self.device.is_gpu or self._world.device.is_gpu else "RING"
@@ -299,7 +300,7 @@ class TensorFlowCommunicator(SeveralRanks):
 
 
 def _pieces(tensors: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
-    """Return the tensors in lists of at most `PIECE` bytes, or of a single larger one."""
+    """Return the tensors in lists of at most `PIECE` bytes. A larger tensor is alone in its list."""
     pieces: list[list[tf.Tensor]] = []
     room = 0
     for x in tensors:

@@ -60,7 +60,7 @@ class Retrieval:
         self._tell(f"qrels/{split}.tsv", grades, queries, chosen)
 
     def _tell(self, qrels: str, grades: _Grades, queries: Collection[str], chosen: Collection[str]) -> None:
-        """Tell which queries and documents are not there. Raise InputError if none is: they are of another set."""
+        """Print which queries and documents are missing. Raise InputError if all are: they belong to another set."""
         relevant = {name for of_query in self.grades for name in of_query}
         no_query, no_document = [name for name in grades if name not in queries], sorted(relevant - {*self.ids})
         for file, lost, named in (("queries.jsonl", no_query, grades), (CORPUS, no_document, relevant)):

@@ -46,8 +46,8 @@ class Layout:
 def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]] | None:
     """Return the rows of a file that has one of the layouts, as `tables.rows` yields them; None for another file.
 
-    columns: of both texts and of the score, as the rows name them. A file whose first line has all of them is another,
-    and so is any file if they are numbers. Raise InputError for scores of another number than the pairs.
+    columns: the columns of both texts and of the score, as the rows name them. The file has no such layout if its first
+    line has all these columns, or if they are numbers. Raise InputError if there are more or fewer scores than pairs.
     """
     named = not all(name.isdecimal() for name in columns)
     if not named or not path.is_file() or not any(suffix in SUFFIXES for suffix in path.suffixes):

@@ -150,9 +150,10 @@ def _left(before: Embedding) -> str:
 
 
 def negatives(config: TaskConfig, folder: Path) -> str:
-    """Return why an update has fewer texts to find one among than `batch.total` says; "" if it has not.
+    """Return a warning if an update has more samples than the records, so that it repeats some; "" if not.
 
-    Raise InputError if no sample of the records in `folder` has any.
+    Raise UsageError if an update is one sample without negatives. Raise InputError if no sample of the records in
+    `folder` has another text to be told from.
     """
     samples, total, path = records.Dataset(folder, "train"), config.batch.total, datasets.sources(config.data)["train"]
     own = len(config.data.text) > 2  # negatives of each sample

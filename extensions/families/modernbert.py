@@ -115,7 +115,7 @@ def _number(fields: Mapping[str, Any], key: str, default: float, path: Path) -> 
 
 
 def _global_every(fields: Mapping[str, Any], path: Path) -> int:
-    """Return how many layers there are to one whose attention is global, which is the first of them."""
+    """Return n if the first of each n layers has global attention."""
     types, layers = fields.get("layer_types"), fields["num_hidden_layers"]
     every = fields.get("global_attn_every_n_layers", EVERY)
     if types is not None:

@@ -16,8 +16,9 @@ from bert.model.dropout import philox
 class Choice(NamedTuple):
     """How the next token is chosen.
 
-    Temperature divides the scores; 0 takes the best token. Of the others, only the `top_k` likeliest remain (0: all);
-    of these, only as many of the likeliest as together have a probability of `top_p` at least (Holtzman et al. 2019).
+    Temperature divides the scores; 0 takes the best token. Otherwise only the `top_k` likeliest tokens remain (0: all).
+    Of these remain only as many of the likeliest as have a probability of at least `top_p` together (Holtzman et al.
+    2019).
     """
 
     temperature: float = 1.0

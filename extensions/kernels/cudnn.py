@@ -126,7 +126,7 @@ def _config(target: str, q: tf.Tensor, factor: float) -> dict[str, Any]:
 
 
 def _numbers(left: int, right: int, left_batch: Sequence[str], right_batch: Sequence[str]) -> dict[str, list[str]]:
-    """Of a product that sums axis `left` of one factor with axis `right` of the other."""
+    """Return the fields of a product that sums axis `left` of one factor with axis `right` of the other."""
     return {
         "lhs_contracting_dimensions": [str(left)],
         "rhs_contracting_dimensions": [str(right)],

@@ -167,8 +167,8 @@ class _Head:
 def forward(problem: Problem) -> Kernel:
     """Return the kernel that writes the result and the logarithm to base 2 of each row's sum.
 
-    A program computes the rows of some queries. Its loop over the keys keeps the greatest score so far, the sum of the
-    weights relative to that, and the weighted sum of the values, and rescales both when a greater score comes.
+    A program computes the rows of some queries. Its loop over the keys keeps three values: the greatest score so far,
+    the sum of the weights relative to it, and the weighted sum of the values. A greater score rescales the two sums.
     """
     head = _Head("attention_forward", problem, [problem.dtype, "f32"], FORWARD)
     kernel, (output, sums) = head.kernel, head.others

@@ -85,5 +85,5 @@ class Bases:
 
 
 def shared_part(encoder: Engine) -> Engine:
-    """Return the part of an encoder that other models may have, too: it without its updates."""
+    """Return the part of an encoder that other models may share: the encoder without its updates."""
     return encoder.base if isinstance(encoder, AdaptedEncoder) else encoder

@@ -111,7 +111,7 @@ def read_model(folder: Path, head_name: str, base: Path) -> Model:
 
 
 def _of_sentences(model: Model, folder: Path) -> Model:
-    """Return the model with what a folder of sentence-transformers says; of another one with what the base says.
+    """Return the model with the settings of sentence-transformers in the adapter's folder, if it has any.
 
     Raise InputError, naming the setting, for what is not supported.
     """
@@ -140,7 +140,7 @@ def _kind(fields: Mapping[str, Any], head: Head | None) -> str | None:
 
 
 def _head(made: Model, base: Model, folder: Path) -> Head | None:
-    """Return what the outputs of the adapter mean: with the names of the base's classes, as in peft, if they fit."""
+    """Return what the adapter's outputs mean, with the names of the base's classes if they fit, as in peft."""
     head, own = made.head, base.head
     if head is None:
         return None
@@ -250,10 +250,10 @@ class _Settings:
     """The rank and the factor of each update of an adapter."""
 
     def __init__(self, fields: Mapping[str, Any], path: Path, added: str, tied: bool) -> None:
-        """added: what the names of modules have here and not there. tied: whether the head of masked words reads a
-        table that the adapter changes.
+        """Take the settings of an adapter. Raise InputError if it computes something else than LoRA from its tensors.
 
-        Raise InputError if the adapter is another function of its tensors than LoRA's.
+        added: what module names begin with here, but not in the adapter. tied: whether the head of masked words reads a
+        table that the adapter changes.
         """
         self._fields, self._path, self._added = fields, path, added
         rank, alpha = fields.get("r"), fields.get("lora_alpha")
@@ -302,7 +302,7 @@ def _is_alpha(value: object) -> bool:
 
 
 def _tensors(path: Path, family: Family) -> tuple[dict[str, np.ndarray], bool]:
-    """Return the tensors by their names in a model of transformers with a head, and whether theirs have no head."""
+    """Return the tensors by their names in a transformers model with a head, and whether theirs has none."""
     files.check_regular(path)
     found, added = {}, False
     try:

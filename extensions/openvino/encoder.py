@@ -87,7 +87,7 @@ class OpenVINOEncoder:
 
 
 class Int8Encoder(OpenVINOEncoder):
-    """Computes the last hidden states in 8 bits, as a file of an export has them. What is not in it is TensorFlow's."""
+    """Computes the last hidden states in 8 bits, from the file of an export. TensorFlow computes the rest."""
 
     name = "openvino_int8"
 

@@ -52,7 +52,7 @@ def compare(exported: Exported, model: Any, tolerance: float | None) -> float:
 
 
 def compiled(model: Any) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]]:
-    """Return a function of a model's inputs in their order that gives its outputs. What is not 8 bits is float32."""
+    """Return a function from a model's inputs, in their order, to its outputs. What is not 8 bits is float32."""
     request = shared_core().compile_model(model, "CPU", settings_for("float32")).create_infer_request()
 
     def compute(given: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -141,7 +141,10 @@ def _over_or_under(base: Piece, below: Piece, above: Piece) -> Piece:
 
 
 def _with(build: Callable[[Piece, Piece, Piece], Piece], *order: int) -> Callable[[Element, Sequence[Piece]], Piece]:
-    """Return what builds a piece of a base and its scripts. order: the places of those below and above; 0: none."""
+    """Return a function that builds a piece from its parts: a base and its scripts.
+
+    order: the places of the scripts below and above among the parts; 0: there is no such script.
+    """
 
     def built(element: Element, parts: Sequence[Piece]) -> Piece:
         if len(parts) != max(order) + 1:
@@ -176,7 +179,7 @@ def _joined(separator: str, first: int = 0) -> Callable[[Element, Sequence[Piece
 
 
 def _semantics(element: Element, parts: Sequence[Piece]) -> Piece:
-    """Return what is shown: of what has annotations the first element that is none."""
+    """Return the first part that is no annotation."""
     names = list(map(_name, element))
     shown_ones = [part for name, part in zip(names, parts, strict=True) if not name.startswith("annotation")]
     return next(iter(shown_ones or parts), Piece(""))

@@ -216,7 +216,7 @@ def _check(tables: Tables, where: Path) -> None:
 
 
 def made(vocabulary: Vocabulary, merges: Iterable[Sequence[str]]) -> np.ndarray:
-    """Return the ids, in order, of the bytes and of what the merges make of them; others need no text to have them."""
+    """Return the ids, in order, of the bytes and of the tokens that merges make. Others may occur in no text."""
     return np.unique([vocabulary[token] for token in (*BYTES, *map("".join, merges))])
 
 
@@ -361,9 +361,9 @@ def check_settings(folder: Path, prefix: bool, classes: Sequence[str]) -> None:
 def check_prefix(settings: Mapping[str, Any], prefix: bool, path: Path) -> None:
     """Raise InputError if a tokenizer_config.json says something else of the space before a text than the tokenizer.
 
-    prefix: what the tokenizer says. Of a contradiction transformers 4 takes the settings, where a missing one is false,
-    and transformers 5 the tokenizer, or the settings for RobertaTokenizer. It writes the class TokenizersBackend, which
-    earlier versions do not know.
+    prefix: what the tokenizer says. If they contradict each other, transformers 4 follows the settings, where a missing
+    one is false. transformers 5 follows the tokenizer, but the settings for RobertaTokenizer. It writes the class
+    TokenizersBackend, which earlier versions do not know.
     """
     stated = settings.get("add_prefix_space", False)
     if stated is not prefix and settings.get("tokenizer_class") != "TokenizersBackend":

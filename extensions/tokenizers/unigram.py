@@ -122,7 +122,10 @@ def _read(path: Path) -> _Content:
 
 
 def _without_special(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the tokenizer that finds no special token in a text: a piece with a space in it is in no word."""
+    """Return the fields of a tokenizer that finds no special token in a text.
+
+    Each special piece gets a space at its end, so that no word contains it.
+    """
     special = {*SPECIAL, *NOT_USED}
     pieces = [[f"{piece} " if piece in special else piece, score] for piece, score in fields["model"]["vocab"]]
     return fields | {"added_tokens": [], "post_processor": None, "model": fields["model"] | {"vocab": pieces}}
