@@ -22,7 +22,7 @@ HEADER = """\
 | | type | | sequences/s, median (min - max) | ours: times (min - max) | p99 | first lap | GFLOP/s | peak | memory |
 |---|---|---|---|---|---|---|---|---|---|
 """
-TAIL = 100  # laps of which there is a 99th percentile
+TAIL = 100  # fewest laps that have a 99th percentile
 
 
 def rows(model: ModelConfig, case: Case, answers: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:

@@ -446,7 +446,7 @@ def _extra(options: Options, vocab_sha256: str, vocab_size: int) -> dict[str, An
 
 def main(argv: list[str]) -> None:
     options = tasks.parse(Options, argv, prog="python -m data.tfrecords", description=__doc__)
-    # Inherited by the workers, each of which would allocate a GPU's whole memory.
+    # Inherited by the workers: otherwise each would allocate a GPU's whole memory.
     os.environ.update(workers.NO_GPU | workers.ONE_THREAD)
     shards = document_files.find(options.source, "train", "shards")
     shards += document_files.find(options.source, "heldout", "shards", may_lack=True)  # of a small corpus

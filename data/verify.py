@@ -76,7 +76,7 @@ class FileResult(NamedTuple):
     counts: Counter[str]
     ids: np.ndarray = NONE  # [documents] keys of the documents' ids, for files of lines
     texts: np.ndarray = NONE  # [documents] keys of their texts, for files of lines or tokens
-    changed_to: str = ""  # hash of the file if it is not that of the manifest, of which the first problem tells
+    changed_to: str = ""  # hash of the file if it differs from the manifest; then the first problem says so
 
 
 def finished_folders(roots: Sequence[Path]) -> list[Path]:

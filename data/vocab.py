@@ -34,7 +34,7 @@ from data.pipeline.document_files import Part
 CODE_POINTS = 0x110000
 MEGABYTE = 1_000_000
 MIN_FREQUENCY = 2
-COVERAGE = 0.9995  # share of all characters that have tokens of their own, as in SentencePiece for Chinese and Japanese
+COVERAGE = 0.9995  # share of all characters that are tokens, as in SentencePiece for Chinese and Japanese
 MOST_STRIPPED = 0.02  # share of words above which the command says that their accents go; in English it is less
 CHECKED_MEGABYTES, MOST_UNKNOWN = 2, 0.01  # more unknown tokens than one in a hundred hide what the model could learn
 NEWER = ("strip_accents", "split_ideographs", "special")  # flags that version 1.0 did not have

@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> None:
     begun = time.perf_counter()
     try:
         compiled = executable(source.read_bytes(), device)
-    except Exception as error:  # XLA's errors have no class of their own that is public
+    except Exception as error:  # XLA's errors have no public class
         if type(error).__name__ != "JaxRuntimeError":
             raise
         sys.stderr.write(f"refused: {str(error).splitlines()[0]}\n")

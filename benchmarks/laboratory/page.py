@@ -45,7 +45,7 @@ def measures(trial: Trial, leg: Leg, plan: Plan) -> dict[str, float]:
     """Return all measures of a run at a checkpoint by name."""
     by_name = {LOSS: leg.heldout["loss"]} if leg.is_finite else {}
     for key, value in leg.heldout.items():
-        if key.endswith("_accuracy"):  # "mlm_accuracy/books" is that of a source
+        if key.endswith("_accuracy"):  # "mlm_accuracy/books" is of one source
             by_name[f"held-out {key.removesuffix('_accuracy')} accuracy"] = value
     for name, score in plan.scores.items():
         if scored := trial.scored(leg.step, name):

@@ -20,7 +20,7 @@ from bert.core.errors import UsageError
 from data.pipeline.sources import without_controls
 
 CHUNK = 1 << 20
-MARKS = {  # byte order marks; that of UTF-32 begins with that of UTF-16
+MARKS = {  # byte order marks; the mark of UTF-32 begins with the mark of UTF-16
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",

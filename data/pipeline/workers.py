@@ -58,7 +58,7 @@ def run(
         len(first), multiprocessing.get_context("spawn"), initializer=_begin, initargs=(library_log.path(),)
     ) as pool:
         futures: deque[concurrent.futures.Future[Result]] = deque()  # those that are not yet yielded, in order
-        open_ones: set[concurrent.futures.Future[Result]] = set()  # those of them that may not be done
+        open_ones: set[concurrent.futures.Future[Result]] = set()  # futures that may not be done
         try:
             while True:
                 with _without_interrupts():  # an interrupt that came meanwhile is raised at its end

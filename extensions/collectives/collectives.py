@@ -61,7 +61,7 @@ class TensorFlowCommunicator(SeveralRanks):
         self._programs: dict[Any, Any] = {}
         # Of collectives, in the order of their first use. A rank that ends early still has the last one's.
         self._numbers: dict[tuple[Any, ...], int] = {("leave/0", 1): 0}
-        self._order = 0  # a hash of the names in that order, which is that of all ranks; the world's
+        self._order = 0  # a hash of the names in that order, equal on all ranks; the world's
         self._left = threading.Event()
         self._token: tf.Variable | None = None
 

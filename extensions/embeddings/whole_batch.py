@@ -116,6 +116,6 @@ def measure(losses: Losses, of_all_samples: Callable[[Batch], Batch], outputs: t
         return Measure(tf.reduce_sum(each), tf.reduce_sum(correct))
     product = tf.reduce_sum(outputs * batch[GRADIENT])
     return Measure(
-        tf.reduce_sum(batch[LOSS]) + product - tf.stop_gradient(product),  # the value is that of the loss
+        tf.reduce_sum(batch[LOSS]) + product - tf.stop_gradient(product),  # its value is the loss
         tf.reduce_sum(batch[CORRECT]),
     )

@@ -178,7 +178,7 @@ def check_settings(folder: Path, prefix: bool) -> None:
     path = folder / SETTINGS
     settings = files.read_object(path) if path.exists() else {}
     name = str(settings.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Tokenizer")
-    if name not in ("", "PreTrained", "TokenizersBackend", "Roberta"):  # of which transformers reads tokenizer.json
+    if name not in ("", "PreTrained", "TokenizersBackend", "Roberta"):  # for these transformers reads tokenizer.json
         raise InputError(f"{path}: tokenizer_class is {name}Tokenizer; supported: PreTrainedTokenizerFast")
     for role, token in {**ROLES, "mask_token": bracketed_bpe.MASK}.items():
         stated = settings.get(role, token)

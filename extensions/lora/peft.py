@@ -76,7 +76,7 @@ def read_model(folder: Path, head_name: str, base: Path) -> Model:
     tensors, added = _tensors(folder / WEIGHTS, family)
     kind = _kind(fields, model.head) if head_name == names.AUTO else head_name
     kept = not added and kind in (None, model.head and model.head.kind) and not _has_head(tensors, family)
-    kind = model.head.kind if kept and model.head else kind  # of which the adapter has nothing
+    kind = model.head.kind if kept and model.head else kind  # the adapter has nothing of this head
     model = _of_task(model, kind, tensors, added, family)
     tied = not kind and not added and "masked_lm" in model.match.heads and _has_words(tensors, family)
     settings = _Settings(fields, path, f"{family.prefix}." if added else "", tied)
@@ -341,7 +341,7 @@ def write_model(model: Model, folder: Path) -> None:
     head = model.head.kind if model.head else ""
     pooler, moved = f"{family.prefix}.pooler.dense.", family.poolers.get(head)
     of_heads, saved = {}, set[str]()
-    # A module is saved as a whole, also where only its bias differs from that of the base.
+    # A module is saved as a whole, also where only its bias differs from the base's.
     differing = model.settings.get("imported", {}).get(CHANGED, ())
     changed = {weight.name(family).rpartition(".")[0] for weight in model.match.weights if weight.ours in differing}
     for weight in model.match.weights:

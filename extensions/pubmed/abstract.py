@@ -15,7 +15,7 @@ from extensions.pubmed import mathml
 WRAPPED = b'<record xmlns:mml="http://www.w3.org/1998/Math/MathML" xmlns:xlink="http://www.w3.org/1999/xlink">'
 NO_LABELS = ("", "UNLABELLED", "UNASSIGNED")
 POWER = re.compile(r"[-+\u2212\u2013]?(?:\d+(?:[.,/\xb7]\d+)*|[kmnNx])")  # 1<sup>st</sup> is none
-DISPLAYED = ("DispFormula", "disp-formula")  # formulas on a line of their own
+DISPLAYED = ("DispFormula", "disp-formula")  # formulas on a separate line
 FORMULAS = (*DISPLAYED, "inline-formula", "alternatives")
 SCRIPTS = {"sup": "^", "sub": "_"}
 TRUNCATED = re.compile(r"\s*[(\[]ABSTRACT TRUNCATED(?: AT \d+ WORDS)?[)\]]\.?$")

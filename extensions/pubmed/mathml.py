@@ -94,7 +94,7 @@ def without_mark(before: str, text: str) -> str:
 
 def _needs_space(text: str, before: Piece, part: Piece) -> bool:
     if stands_apart(text, part.text):
-        return not (before.text.isdecimal() and part.text.isdecimal())  # digits, each in an element of its own
+        return not (before.text.isdecimal() and part.text.isdecimal())  # digits, each in a separate element
     return before.is_built and text[-1].isalnum() and part.text[0].isalnum()
 
 
