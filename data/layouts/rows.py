@@ -96,7 +96,7 @@ def _identifier(values: Mapping[str, Any], columns: Columns) -> Any:
 
 
 def missing(name: str, names: Sequence[str]) -> str:
-    """Return that a row, or a file, lacks a column, and which ones it has."""
+    """Return a message that a row, or a file, lacks a column, and which columns it has."""
     listed = ", ".join(map(ascii, names[:LISTED])) + (", ..." if len(names) > LISTED else "")
     other = " (articles of Wikimedia Enterprise are for data.wikipedia)" if "article_body" in names else ""
     return f"no column {name!a}, only {listed or 'none'}{other}"
