@@ -369,7 +369,7 @@ class ShardsStage(tasks.Stage[ShardTask]):
 
 
 def _nothing_held_out(keys: np.ndarray) -> str:
-    """Return that nothing is held out, and with which fraction something is."""
+    """Return a message that nothing is held out, and with which fraction something would be."""
     distinct = np.unique(keys)
     why = f"nothing is held out of {len(distinct):,} different documents, so trainings have no held-out figures"
     if len(distinct) == 1:
@@ -383,7 +383,7 @@ def _nothing_held_out(keys: np.ndarray) -> str:
 
 
 def _little_held_out(documents: int, characters: int) -> str:
-    """Return that what is held out is little, and how uncertain a figure is."""
+    """Return a message that little is held out, and how uncertain a figure is."""
     predictions = max(1, characters * 10_000 // MEANINGFUL)
     pairs = " and pairs need two documents" if documents < FEWEST_HELD_OUT else ""
     return (

@@ -93,9 +93,9 @@ class Options(sources.TextOptions):
 def clean(title: str, text: str, headings: bool, counts: Counter[str] | None = None) -> str:
     """Return the paragraphs of an article, one a line, from wikiextractor's text.
 
-    The title, HTML entities, remnants of markup and control characters are removed. headings: whether there are some;
-    they are lines that end with a full stop and are short, as a few paragraphs are, too. The characters of short lines
-    that are removed are added to `counts`.
+    The title, HTML entities, remnants of markup and control characters are removed. headings: whether the text has
+    headings, which are short lines with a full stop at the end; a few paragraphs look the same. The characters of short
+    lines that are removed are added to `counts`.
     """
     text, _ = sources.without_controls(references.unescape(text).replace(literals.MARKER, ""))
     text = VARIANTS.sub(_variant, text)

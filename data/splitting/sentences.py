@@ -87,8 +87,8 @@ def _last_words(texts: Sequence[str], abbreviations: Set[str]) -> set[str]:
     Such a word is never followed by punctuation, a lower-case letter or a digit, but often by a capitalised word that
     is lower-case elsewhere. The names after "Mr." are never lower-case.
 
-    Punkt takes a short word for an abbreviation if it has a full stop nearly always, as the verbs of Korean and Persian
-    do, and without capitals it then finds no sentence end behind it. So in scripts without capitals an abbreviation
+    Punkt takes a short word for an abbreviation if it nearly always has a full stop, as verbs of Korean and Persian
+    have. Without capitals it then finds no sentence end behind the word. So in scripts without capitals an abbreviation
     must be frequent and seldom end a paragraph, if full stops usually end one.
     """
     uncased = {a for a in abbreviations if "." not in a and _without_capitals(a)}

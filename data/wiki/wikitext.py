@@ -270,7 +270,7 @@ def _line_before(out: list[str]) -> tuple[str, bool]:
 
 
 def _outside_tables(text: str) -> Iterator[str]:
-    """Yield the text around tables. Of a table without an end, the rows are left out."""
+    """Yield the text around tables. If a table has no end, leave its rows out."""
     start = depth = 0
     outer = -1
     for mark in CUTS.finditer(text):
@@ -357,7 +357,7 @@ def _blocks(lines: list[str]) -> Iterator[_Block]:
 
 
 def _chosen(blocks: list[_Block], lists: Lists, counts: Counter[str], is_back_matter: bool) -> Iterator[str]:
-    """Yield the texts of paragraphs and of the items that stay. A short line above items that do not stay goes, too."""
+    """Yield the texts of paragraphs and of the items that stay. Drop a short line above items that do not stay."""
     if is_back_matter and lists != "keep":  # it has no items that are prose, and entries that are marked as paragraphs
         blocks = [_Block(text, is_item or back_matter.is_citation(text)) for text, is_item in blocks]
     items = [text for text, is_item in blocks if is_item]
