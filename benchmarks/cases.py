@@ -12,7 +12,7 @@ from bert.recipes import SIZES
 WORDS = 30_522
 SPECIAL = 1000  # ids below are special tokens or unused in the published vocabulary
 LAP = 4  # batches in a lap of a case of many lengths
-POOL = 64  # batches from which a lap takes sequences of like length, as recipes do by `batch.bucket_by_length`
+POOL = 64  # batches, sorted by length, from which a lap takes `LAP`; as `batch.bucket_by_length` of the recipes
 
 Arrays = dict[str, np.ndarray]
 MODELS = {

@@ -153,7 +153,7 @@ def negatives(config: TaskConfig, folder: Path) -> str:
     """Return a warning if an update has more samples than the records, so that it repeats some; "" if not.
 
     Raise UsageError if an update is one sample without negatives. Raise InputError if no sample of the records in
-    `folder` has another text to be told from.
+    `folder` has another text that it can be confused with.
     """
     samples, total, path = records.Dataset(folder, "train"), config.batch.total, datasets.sources(config.data)["train"]
     own = len(config.data.text) > 2  # negatives of each sample
