@@ -67,7 +67,7 @@ def timed(step: Callable[[Any], Any], batches: list[Any], laps: int) -> Answer:
 
 
 def fastest(product: Callable[[int], Callable[[], Any]], device: str = "cpu") -> Answer:
-    """The answer of `peak`; `product` makes, for a size, what computes the product of two square matrices."""
+    """Return the answer of `peak`. product: returns, for a size, a function that multiplies two square matrices."""
     best = 0.0
     for size in SIZES[device]:
         compute = product(size)

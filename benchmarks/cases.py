@@ -12,7 +12,7 @@ from bert.recipes import SIZES
 WORDS = 30_522
 SPECIAL = 1000  # ids below are special tokens or unused in the published vocabulary
 LAP = 4  # batches in a lap of a case of many lengths
-POOL = 64  # batches that those of like length are taken from, as `batch.bucket_by_length` of the recipes does
+POOL = 64  # batches, sorted by length, from which a lap takes `LAP`; as `batch.bucket_by_length` of the recipes
 
 Arrays = dict[str, np.ndarray]
 MODELS = {
@@ -109,6 +109,6 @@ def save(case: Case, path: Path) -> None:
 
 
 def flops(model: ModelConfig, case: Case, shapes: list[list[int]]) -> float:
-    """FLOPs of the matrix products of a lap over batches of shapes as adapter.Contender has them, padding included."""
+    """Return the FLOPs of a lap's matrix products, padding included. shapes: as of `adapter.Contender.setup`."""
     training = sum(rows * cost.flops(model, *counts) for rows, *counts in shapes)
     return training / 3 if case.work == "infer" else training

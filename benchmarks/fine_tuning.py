@@ -91,7 +91,7 @@ def train_ours(
 
 
 def learning(optimizer: OptimizerConfig, steps: int, peak: float) -> dict[str, Any]:
-    """Return what the peer learns with, as our trainer: the rate of each update, and the settings of AdamW."""
+    """Return our trainer's rate of each update and settings of AdamW, for the peer."""
     warmup = int(steps * WARMUP)
     rates = [schedule.polynomial(done, peak=peak, warmup_steps=warmup, steps=steps) for done in range(steps)]
     same = {name: getattr(optimizer, name) for name in ("epsilon", "weight_decay", "clip_norm")}

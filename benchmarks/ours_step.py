@@ -69,7 +69,10 @@ class Ours:
         return {}
 
     def setup(self, work: str, weights: str, inputs: str, compute: Any, dropout: float) -> adapter.Answer:
-        """As adapter.Contender has it."""
+        """Build the model from the weights and load the batches.
+
+        Return `shapes`, `threads` and `versions`, as described in `adapter.Contender`.
+        """
         self.work, self.compute, run = work, compute, Path(weights, "run")
         config = dataclasses.replace(
             ModelConfig.load(run / "bert_config.json"),
@@ -112,7 +115,7 @@ class Ours:
         return lambda batch: [logits.numpy() for logits in score({name: batch[name] for name in INPUTS})]
 
     def values(self) -> adapter.Answer:
-        """As adapter.Contender has it."""
+        """Return the losses of three updates on the first batch, or for inference the logits of its tokens."""
         batch = self.batches[0]
         if self.work != "infer":
             return {"values": [self.run(batch) for _ in range(3)]}
@@ -120,14 +123,14 @@ class Ours:
         return {"values": logits[:, real].ravel().tolist()}
 
     def lap(self, laps: int) -> adapter.Answer:
-        """As adapter.Contender has it."""
+        """Return the seconds of each pass over all batches; on a GPU also `peak_mb`, the most memory taken so far."""
         answer = adapter.timed(self.run, self.batches, laps)
         if self.device.is_gpu:
             answer["peak_mb"] = tf.config.experimental.get_memory_info("GPU:0")["peak"] / 1e6
         return answer
 
     def peak(self) -> adapter.Answer:
-        """As adapter.Contender has it."""
+        """Return the FLOP/s of TensorFlow's fastest square matrix product."""
         multiply = graphs.function(tf.matmul)
 
         def product(size: int) -> Any:

@@ -22,15 +22,16 @@ HEADER = """\
 | | type | | sequences/s, median (min - max) | ours: times (min - max) | p99 | first lap | GFLOP/s | peak | memory |
 |---|---|---|---|---|---|---|---|---|---|
 """
-TAIL = 100  # laps of which there is a 99th percentile
+TAIL = 100  # fewest laps that have a 99th percentile
 
 
 def rows(model: ModelConfig, case: Case, answers: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each contender, from what they answered; ours is the first, to which the ratios are.
+    """Return a row for each contender, made of its answers. Ratios are relative to ours, which is the first row.
 
-    `sequences_per_second` is that of the median turn, `ratio` the median over turns of how often ours had a lap done in
-    the time of the other's, `tail` the 99th percentile of laps over their median, if they are enough; the FLOPs are
-    those of the contender's own padding and scored positions, by one formula.
+    sequences_per_second: in the median turn. ratio: the median over turns of the contender's seconds divided by ours.
+    tail: the 99th percentile of the laps divided by their median; None if there are fewer than `TAIL` laps.
+    model_flops: FLOP/s of the matrix products, by one formula for all, with the contender's own padding and scored
+    positions.
     """
     ours, measured = answers["ours"]["seconds"], []
     for name, answer in answers.items():

@@ -170,7 +170,7 @@ class Bench:
                 answers[name]["laps"] += answer["seconds"]
                 answers[name]["seconds"].append(statistics.mean(answer["seconds"]))
                 answers[name]["peak_mb"] = answer["peak_mb"]
-            for name, contender in running.items():  # last, since its memory is not that of the step
+            for name, contender in running.items():  # last, since its memory must not count for the step
                 answers[name]["peak_flops"] = contender.ask("peak")["flops"]
         return answers
 

@@ -119,7 +119,7 @@ def _is_unspaced(character: str) -> bool:
 
 
 def _ends_sentences(lines: list[str]) -> bool:
-    inner = ended = 0  # lines followed by another line, and those of them that end a sentence
+    inner = ended = 0  # lines followed by another line; how many of them end a sentence
     for line, following in itertools.pairwise(lines):
         if line and following and not line.isspace() and not following.isspace():
             inner += 1

@@ -277,6 +277,6 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    from data import download  # the flags of an extension's download stand on those of this module, not of __main__
+    from data import download  # flags of an extension's download derive from this module, not from __main__
 
     cli.main(download.main)

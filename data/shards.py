@@ -89,11 +89,11 @@ class Division(NamedTuple):
 def assign(
     keys: np.ndarray, sources: np.ndarray, shards: int, held_out_fraction: float, *, exactly: bool = True
 ) -> Division:
-    """Divide the documents. Those with equal keys get the same file, as the first of them does.
+    """Divide the documents between the files. Documents with equal keys get the file of the first of them.
 
-    keys: uint64 [documents]. sources: numbers of their sources [documents]. exactly: make so many shards, else fewer if
-    they would have less than `FEWEST` documents. Raise InputError if there are fewer different documents to train on
-    than shards.
+    keys: uint64 [documents]. sources: number of each document's source [documents]. exactly: whether to make exactly
+    `shards` training shards; otherwise make fewer if they would have less than `FEWEST` documents each. Raise
+    InputError if there are fewer different documents to train on than shards.
     """
     distinct, first, rank = np.unique(keys, return_index=True, return_inverse=True)
     source, held_out = sources[first], is_held_out(distinct, held_out_fraction)
@@ -115,7 +115,7 @@ def assign(
 
 
 def too_few(trained: int, held_out: int, shards: int) -> str:
-    """Return why so many documents cannot be divided, and the remedy."""
+    """Return why `trained` documents cannot fill the training shards, and the remedy."""
     if not trained:
         return f"all {held_out:,} documents are held out; give more text or a smaller --held_out_fraction"
     return (
@@ -155,7 +155,7 @@ class CopyTask(NamedTuple):
 
 
 def copy(task: CopyTask) -> int:
-    """Copy each line of a part to its place. Return their bytes. What an interrupted copy wrote is written again.
+    """Copy each line of a part to its place. Return the number of bytes. Write again what an interrupted copy wrote.
 
     Raise IntegrityError if the part has changed since its keys were found.
     """
@@ -180,7 +180,7 @@ def _changed(source: Part) -> IntegrityError:
 
 
 def _write(buffers: dict[int, bytearray], places: np.ndarray, task: CopyTask) -> None:
-    """Write the buffers to their places, which then are those of the next lines, and empty them."""
+    """Write each buffer to its place, move the place to the end of the buffer, and empty the buffers."""
     for file, buffer in buffers.items():
         if places[file] + len(buffer) > task.ends[file]:  # it would write over the lines of other parts
             raise _changed(task.source)
@@ -228,7 +228,7 @@ class ShardsStage(tasks.Stage[ShardTask]):
         return [ShardTask(*row) for row in zip(targets, documents.tolist(), sizes.tolist(), strict=True)]
 
     def _find_keys(self, work: Work) -> list[Path]:
-        """Return the files of keys of all parts. Take the sums of what they say."""
+        """Return the files with the keys of all parts. Set `keys`, `documents` and `characters` from them."""
         paths = [work.private / f"keys-{number:05d}.npy" for number in range(len(self.sources))]
         todo = [
             KeyTask(source, path, self.options.seed)
@@ -369,7 +369,7 @@ class ShardsStage(tasks.Stage[ShardTask]):
 
 
 def _nothing_held_out(keys: np.ndarray) -> str:
-    """Return that nothing is held out, and with which fraction something is."""
+    """Return a message that nothing is held out, and with which fraction something would be."""
     distinct = np.unique(keys)
     why = f"nothing is held out of {len(distinct):,} different documents, so trainings have no held-out figures"
     if len(distinct) == 1:
@@ -383,7 +383,7 @@ def _nothing_held_out(keys: np.ndarray) -> str:
 
 
 def _little_held_out(documents: int, characters: int) -> str:
-    """Return that what is held out is little, and how uncertain a figure is."""
+    """Return a message that little is held out, and how uncertain a figure is."""
     predictions = max(1, characters * 10_000 // MEANINGFUL)
     pairs = " and pairs need two documents" if documents < FEWEST_HELD_OUT else ""
     return (

@@ -44,7 +44,7 @@ Counts = dict[str, Any]
 
 
 class Quotient(NamedTuple):
-    """A figure that is the quotient of two sums, or what is missing from it to 1."""
+    """A figure that is the quotient of two sums, or 1 minus this quotient."""
 
     of: str
     by: str

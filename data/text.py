@@ -81,7 +81,7 @@ class Document(NamedTuple):
 
 
 def kind_of(name: str) -> str:
-    """Return the suffix that says what is in a file, without that of its compression; "" if it is not read."""
+    """Return the suffix that names a file's format, not its compression; "" if such files are not read."""
     path = Path(name.lower())
     if path.suffix in files.OPENERS and Path(path.stem).suffix not in COLUMNS:
         path = Path(path.stem)
@@ -98,10 +98,10 @@ def read_documents(
 ) -> Iterator[Document]:
     """Yield the documents of a file. Count its encoding, bad rows, and the control characters removed, in `counts`.
 
-    Characters that are read or dropped are counted in `lost`, and bad rows as documents; other documents are not yet.
+    `lost` counts the characters that are read or dropped, and bad rows as documents; other documents are counted later.
     verdicts: as in `books.paragraphs`.
 
-    Raise InputError, naming the row, if one too many is bad; ValueError if the file is not text.
+    Raise InputError, naming the row, if there are too many bad rows; ValueError if the file is not text.
     """
     kind = kind_of(path.name)
     if kind in PLAIN:

@@ -182,7 +182,7 @@ def try_masks(documents: instances.Documents, shape: InstanceConfig, tokenizer: 
 
 
 def used_by(plan: instances.PairPlan, documents: instances.Documents) -> tuple[np.ndarray, int]:
-    """Return which documents have an instance of their own [D] bool, and how many tokens are in any instance."""
+    """Return which documents have an instance's first segment [D] bool, and how many tokens are in any instance."""
     first_tokens = documents.sentences[documents.documents]  # [D + 1]
     owners = np.searchsorted(first_tokens, plan.a_begin, side="right") - 1
     is_used = np.bincount(owners, minlength=len(first_tokens) - 1) > 0
@@ -298,9 +298,9 @@ def blocks(shard: Part) -> Iterator[list[list[str]]]:
 def tokenize(
     block: Sequence[list[str]], tokenizer: Tokenizer, alone: bool = False
 ) -> tuple[instances.Documents, np.ndarray]:
-    """Return the token ids of documents, each a list of sentences, and which have any: bool [documents].
+    """Return the token ids of documents, each a list of sentences, and which documents have tokens: bool [documents].
 
-    alone: each sentence is a text of its own, so that none has the tokens that it has behind another one.
+    alone: tokenize each sentence as a separate text, not as it stands behind the sentence before it.
     """
     ids, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
     sentences_of = (_as_within(document, tokenizer) for document in block)
@@ -333,7 +333,7 @@ class TfrecordsStage(tasks.Stage[ShardTask]):
         return parameters | vocabulary.rules_parameter(self.options.vocab)
 
     def is_earlier(self, made: Path) -> bool:
-        """Return whether version 1.0 made a folder: it wrote no rules, and its words of the same text are others."""
+        """Return whether version 1.0 made a folder: it wrote no rules, and split the same text into other words."""
         return (made / vocabulary.NAME).exists() and not (made / vocabulary.RULES).exists()
 
     def tasks(self, work: Work) -> list[ShardTask]:
@@ -446,7 +446,7 @@ def _extra(options: Options, vocab_sha256: str, vocab_size: int) -> dict[str, An
 
 def main(argv: list[str]) -> None:
     options = tasks.parse(Options, argv, prog="python -m data.tfrecords", description=__doc__)
-    # Inherited by the workers, each of which would allocate a GPU's whole memory.
+    # Inherited by the workers: otherwise each would allocate a GPU's whole memory.
     os.environ.update(workers.NO_GPU | workers.ONE_THREAD)
     shards = document_files.find(options.source, "train", "shards")
     shards += document_files.find(options.source, "heldout", "shards", may_lack=True)  # of a small corpus

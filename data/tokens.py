@@ -40,7 +40,7 @@ from data.pipeline.tasks import TaskResult
 from data.pipeline.workers import ONE_THREAD
 
 HELD_OUT_PARTS = 16  # parts whose held-out documents are in one file; the lines of other documents are not decoded
-TRAIN, HELD_OUT = 100, 101  # verdicts beside those of VERDICTS
+TRAIN, HELD_OUT = 100, 101  # further verdicts, beside VERDICTS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

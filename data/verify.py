@@ -76,7 +76,7 @@ class FileResult(NamedTuple):
     counts: Counter[str]
     ids: np.ndarray = NONE  # [documents] keys of the documents' ids, for files of lines
     texts: np.ndarray = NONE  # [documents] keys of their texts, for files of lines or tokens
-    changed_to: str = ""  # hash of the file if it is not that of the manifest, of which the first problem tells
+    changed_to: str = ""  # hash of the file if it differs from the manifest; then the first problem says so
 
 
 def finished_folders(roots: Sequence[Path]) -> list[Path]:
@@ -203,7 +203,7 @@ def _check_index(task: FileTask, index: np.ndarray, begins: np.ndarray, problems
 def check_folder(
     described: Manifest, tasks: Sequence[FileTask], results: Sequence[FileResult], problems: list[Problem]
 ) -> None:
-    """Add to a folder's `problems` those of its files, repeated documents and wrong counts."""
+    """Add damaged files, repeated documents and wrong counts to a folder's `problems`."""
     originals = _originals(described)
     for result in results:
         if original := originals.get(result.changed_to):
@@ -246,7 +246,7 @@ def _in_both_splits(texts: np.ndarray, paths: Sequence[Path], starts: np.ndarray
 
 
 def _wrong_counts(described: Manifest, tasks: Sequence[FileTask], results: Sequence[FileResult]) -> Iterator[Problem]:
-    """Compare the counts with those of the same name in the manifest, for the folder or for each split."""
+    """Compare the counts with the counts of the same name in the manifest, for the folder and for each split."""
     total: Counter[str] = Counter()
     for split in (*SPLITS, "part"):
         names = [task.path.name.split("-")[0] == split for task in tasks]
@@ -268,7 +268,7 @@ def _differences(folder: Path, of: str, counts: Counter[str], claimed: dict[str,
 
 
 def check_inputs(described: Manifest, others: Sequence[Manifest]) -> Iterator[Problem]:
-    """Compare a folder's inputs, if they stand beside it or were checked with it, with those it was made from."""
+    """Compare the inputs that a folder was made from with those now beside it or checked with it."""
     recorded: dict[str, set[str]] = {}
     for name, digest in described.inputs.items():  # "shards", or "0:shards" if two inputs had the same name
         recorded.setdefault(re.sub(r"^\d+:", "", name), set()).add(digest)

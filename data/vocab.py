@@ -34,7 +34,7 @@ from data.pipeline.document_files import Part
 CODE_POINTS = 0x110000
 MEGABYTE = 1_000_000
 MIN_FREQUENCY = 2
-COVERAGE = 0.9995  # share of all characters that have tokens of their own, as in SentencePiece for Chinese and Japanese
+COVERAGE = 0.9995  # share of all characters that are tokens, as in SentencePiece for Chinese and Japanese
 MOST_STRIPPED = 0.02  # share of words above which the command says that their accents go; in English it is less
 CHECKED_MEGABYTES, MOST_UNKNOWN = 2, 0.01  # more unknown tokens than one in a hundred hide what the model could learn
 NEWER = ("strip_accents", "split_ideographs", "special")  # flags that version 1.0 did not have
@@ -96,7 +96,7 @@ class Options:
 def train(texts: Callable[[], Iterable[str]], size: int, rules: TokenizerConfig) -> list[str]:
     """Return up to `size` tokens: special tokens, characters inside words, characters that begin words, merged pieces.
 
-    `texts()` is called twice: to count the characters and to train on the words, which are those of `rules`.
+    `texts()` is called twice: to count the characters and to train on the words. `rules` make the words.
 
     By default the trainer numbers the characters in the random order of a hash map and breaks ties by these numbers, so
     each run gives another vocabulary (tokenizers issue 1794). Here the characters are counted and ordered beforehand.
@@ -144,7 +144,7 @@ class _Spaced(dict[str, str]):
 def _alphabet(texts: Iterable[str], least: int, most: int) -> list[str]:
     """Return the most frequent characters of words; ties are broken by code point.
 
-    They are `least` ones, or as many as are `COVERAGE` of all characters, but at most `most`.
+    Return at least `least` characters and enough to cover `COVERAGE` of all text, but at most `most`.
     """
     counts = np.zeros(CODE_POINTS, np.int64)
     for text in texts:
@@ -163,7 +163,7 @@ def unknown_share(texts: Iterable[str], tokens: Sequence[str], rules: TokenizerC
 
 
 def without_accents(texts: Iterable[str], rules: TokenizerConfig) -> tuple[float, str]:
-    """Return the share of the words that are others without their accents, and the most frequent one."""
+    """Return the share of words that change when their accents are stripped, and the most frequent such word."""
     keeping = Normalizer(dataclasses.replace(rules, strip_accents=False))
     words = Counter(word for text in texts for token in keeping.tokens(text) for word in keeping.words(token))
     stripping = Normalizer(rules)
@@ -222,10 +222,10 @@ def make(options: Options, sources: Sequence[Part], partial: Path) -> outputs.St
 
 
 def _not_sampled(shards: Path, lost: drop_counts.DropCounts) -> drop_counts.Report:
-    """Count as dropped what the shards have for training and the sample has not.
+    """Count as dropped the training text of the shards that is not in the sample.
 
-    The documents and characters of the shards are in their manifest; that of version 1.0 has no characters, so all that
-    is known are those of the sample.
+    The manifest of the shards has their documents and characters. A manifest of version 1.0 has no characters; then
+    only the characters of the sample are counted.
     """
     used = lost.report()
     counts = manifest.load(shards, "shards").counts

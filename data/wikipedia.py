@@ -93,9 +93,9 @@ class Options(sources.TextOptions):
 def clean(title: str, text: str, headings: bool, counts: Counter[str] | None = None) -> str:
     """Return the paragraphs of an article, one a line, from wikiextractor's text.
 
-    The title, HTML entities, remnants of markup and control characters are removed. headings: whether there are some;
-    they are lines that end with a full stop and are short, as a few paragraphs are, too. The characters of short lines
-    that are removed are added to `counts`.
+    The title, HTML entities, remnants of markup and control characters are removed. headings: whether the text has
+    headings, which are short lines with a full stop at the end; a few paragraphs look the same. The characters of short
+    lines that are removed are added to `counts`.
     """
     text, _ = sources.without_controls(references.unescape(text).replace(literals.MARKER, ""))
     text = VARIANTS.sub(_variant, text)
@@ -121,7 +121,7 @@ def clean(title: str, text: str, headings: bool, counts: Counter[str] | None = N
 
 
 def _without_holes(lines: list[str], counts: Counter[str]) -> Iterator[str]:
-    """Yield the lines without the sentences of which a template that is not known was a word. Count them."""
+    """Yield the lines without the sentences in which an unknown template stands for a word. Count what is left out."""
     for line in lines:
         kept = line
         if templates.HOLE in line:
@@ -169,7 +169,7 @@ def _is_label(line: str) -> bool:
 
 
 def _is_remnant(line: str) -> bool:
-    """Return whether a short line of a dump is a label. One above a list whose items stay is none."""
+    """Return whether a short line of a dump is a label. A line above a list whose items stay is no label."""
     return not line.endswith(wikitext.COLONS) and _is_label(line)
 
 
@@ -234,7 +234,7 @@ class Source:
 
     @classmethod
     def at(cls, path: Path) -> "Source":
-        """Raise InputError if a folder holds neither parts of a dump nor wikiextractor's output."""
+        """Return the source at a path. Raise InputError if a folder holds no parts, extracted files or snapshot."""
         if not path.is_dir():
             head = b"" if dump.COMPRESSED.search(path.name) else dump.first_bytes(path)
             return cls(is_dump=True, is_snapshot=_is_snapshot(head), groups=[(path,)])
@@ -251,7 +251,7 @@ class Source:
 
 
 def _is_snapshot(head: bytes) -> bool:
-    """Return whether a file is a snapshot of Wikimedia Enterprise, of its first bytes, decompressed."""
+    """Return whether a file with these first bytes, decompressed, is a snapshot of Wikimedia Enterprise."""
     return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or head[dump.TAR] == b"ustar"
 
 
@@ -348,16 +348,17 @@ class WikipediaStage(sources.SourceStage):
 
 
 def _languages(path: Path) -> tuple[str, ...]:
-    """Return the codes of a dump's language: of its name, and of its beginning, often of another in excerpts."""
+    """Return the codes of a dump's language: in its name and at its beginning. In excerpts these often differ."""
     match = WIKI.match(path.name)
     named = "en" if match and match[1] == "simple" else match[1].replace("_", "-") if match else ""
     return tuple(dict.fromkeys(filter(None, (named, dump.language(path)))))
 
 
 def _divided(counts: dict[str, int]) -> tuple[dict[str, int], dict[str, int], dict[str, dict[str, int]]]:
-    """Return the counts of pages, those of characters, and those of templates.
+    """Return the counts of pages, the counts of characters, and the counts of templates.
 
-    The latter are the characters of the templates that took most, and the times that sentences were left out for one.
+    The counts of templates are `templates`, the characters of the templates that took most, and `lost`, how often a
+    sentence was left out because of each template.
     """
     pages: dict[str, int] = {}
     characters: dict[str, int] = {}

@@ -233,7 +233,7 @@ def _has_finished(folder: Path) -> bool:
 def _samples(v: Variables) -> list[str]:
     """Return the stage that makes samples, if there are none.
 
-    Those that are there may have been made with other settings than those of `v`: a look at them must not replace them.
+    Existing samples may have been made with other settings than `v`. A look at them must not replace them.
     """
     return [] if _has_finished(v.work / "tfrecords") or _has_finished(v.work / "tokens") else ["tfrecords"]
 
@@ -269,7 +269,7 @@ def _start(v: Variables) -> Path | str:
 
 
 def _is_trained(run: Path) -> bool:
-    """Return whether a run has its last checkpoint, also that of a run that became longer since."""
+    """Return whether a run has its last checkpoint. After a run was made longer, this is the one of its new end."""
     try:
         steps = json.loads((run / "config.json").read_text("utf-8"))["config"]["run.steps"]
         longer = run / "longer.json"

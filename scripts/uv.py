@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-VARIABLES = {  # pip's settings, and the variables with which uv is told the same
+VARIABLES = {  # pip's settings, and uv's variables for the same
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
     "find-links": "UV_FIND_LINKS",

@@ -59,7 +59,7 @@ class Options:
 
     @property
     def comparable(self) -> bool:
-        """Whether the programs are those of the reference."""
+        """Whether the programs are unchanged, so that the reference describes them."""
         return not (self.batch or self.xla_flags)
 
 
@@ -95,11 +95,11 @@ def figures_of(name: str, program: Program, device: str, folder: Path) -> Row:
 
 
 def memory(program: Program, compiled: dict[str, int]) -> dict[str, int]:
-    """Bytes: what XLA says, what else the run holds meanwhile, and the peak of all.
+    """Return bytes: what XLA says, what else the run holds meanwhile, and the sum at its peak.
 
-    A step's program changes the gradients in place, so they are what is aliased; the optimizer's moments are twice as
-    large and stay on the device. An update changes weights and both moments in place; the accumulated gradients, a
-    third of that, stay beside the summed ones that it gets.
+    A step's program changes the gradients in place, so the aliased bytes are the gradients. The optimizer's moments are
+    twice as large and stay on the device. An update changes weights and both moments in place. The accumulated
+    gradients, a third of that, stay beside the summed gradients that the update gets.
     """
     resident = {"pretrain": 2.0, "finetune": 2.0, "update": 1 / 3, "answer": 0.0}[program.kind] * compiled["aliased"]
     own = compiled["arguments"] + compiled["results"] - compiled["aliased"] + compiled["temporaries"]

@@ -23,7 +23,7 @@ PACKAGES = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda12-pjrt", "nvidia-cud
 
 
 def versions() -> dict[str, str]:
-    """Of what compiles."""
+    """Return the versions of the packages that compile."""
     return {name: version(name) for name in PACKAGES}
 
 
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> None:
     begun = time.perf_counter()
     try:
         compiled = executable(source.read_bytes(), device)
-    except Exception as error:  # XLA's errors have no class of their own that is public
+    except Exception as error:  # XLA's errors have no public class
         if type(error).__name__ != "JaxRuntimeError":
             raise
         sys.stderr.write(f"refused: {str(error).splitlines()[0]}\n")

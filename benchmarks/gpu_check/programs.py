@@ -77,7 +77,7 @@ class Program:
 
 
 def _pretraining(size: str, tokens: int, batch: int) -> dict[str, Program]:
-    """The variants of a pretraining step. Packed, as many rows hold twice as many sequences."""
+    """Return the variants of a pretraining step. Packed rows are as many and hold twice as many sequences."""
     plain = Program(kind="pretrain", size=size, tokens=tokens, batch=batch)
     return {
         f"{size}_{tokens}": plain,

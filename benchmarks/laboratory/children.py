@@ -43,7 +43,7 @@ class Children:
 
         Raise Stopped if a signal came before it.
         """
-        # A session of its own keeps Ctrl-C from it; it ends if this process is killed.
+        # In a separate session, Ctrl-C does not reach it; it ends if this process is killed.
         bound = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         with open(log, "ab") if log else contextlib.nullcontext() as stream:

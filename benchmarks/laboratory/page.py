@@ -45,7 +45,7 @@ def measures(trial: Trial, leg: Leg, plan: Plan) -> dict[str, float]:
     """Return all measures of a run at a checkpoint by name."""
     by_name = {LOSS: leg.heldout["loss"]} if leg.is_finite else {}
     for key, value in leg.heldout.items():
-        if key.endswith("_accuracy"):  # "mlm_accuracy/books" is that of a source
+        if key.endswith("_accuracy"):  # "mlm_accuracy/books" is of one source
             by_name[f"held-out {key.removesuffix('_accuracy')} accuracy"] = value
     for name, score in plan.scores.items():
         if scored := trial.scored(leg.step, name):
@@ -168,7 +168,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _equal(by_variant: Curves, names: Sequence[str]) -> Iterator[str]:
-    """Yield the tables at equal updates, tokens and seconds, each as far as all variants are with equal seeds."""
+    """Yield the tables at equal updates, tokens and seconds: at the last place that all variants have reached."""
     first, *others = by_variant
     yield f"## What was learned\n\n{NOTES}"
     for axis in AXES:
@@ -185,9 +185,10 @@ def _equal(by_variant: Curves, names: Sequence[str]) -> Iterator[str]:
 
 
 def _together(by_variant: Curves, axis: str, measure: str) -> tuple[float, dict[str, dict[int, float]]]:
-    """Return a place, and a measure there by variant and seed, for those seeds whose variants are all most advanced.
+    """Return the last place that all compared runs have reached, and a measure there by variant and seed.
 
-    It is the last place that all these runs have reached. Nothing is returned if there is none.
+    Compared are the seeds for which all variants have the most scored checkpoints. The measures are empty if there is
+    no such place.
     """
     places = {
         variant: {

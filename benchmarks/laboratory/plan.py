@@ -21,14 +21,14 @@ from bert.core.ranges import Range, Seed
 from bert.recipes import Phase
 
 PROG = "python -m benchmarks.laboratory"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")  # it becomes that of a folder
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")  # it becomes the name of a folder
 OURS = ("run.directory", "run.seed", "run.stop_at")  # flags that the laboratory gives
 REMEDY = "mend the plan"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """What one of the compared runs has of its own."""
+    """How one of the compared runs differs from the plan."""
 
     recipe: str = ""
     """"": that of the plan"""

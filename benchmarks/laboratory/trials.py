@@ -48,7 +48,7 @@ class Leg:
 
     @property
     def is_finite(self) -> bool:
-        """Return whether the held-out loss is."""
+        """Return whether the held-out loss is finite."""
         return "loss" in self.heldout
 
 
@@ -122,7 +122,7 @@ def _read(path: Path, kind: type[Any]) -> Any:
 
 
 def trials(plan: Plan, output: Path) -> list[Trial]:
-    """Return all runs, those of the first seed before those of the second."""
+    """Return all runs of the first seed, then all runs of the second, and so on."""
     every = [(run, seed) for seed in plan.seeds for run in plan.runs.values()]
     return [Trial(run=run, seed=seed, folder=output / run.name / f"seed-{seed}") for run, seed in every]
 

@@ -72,7 +72,7 @@ def tensors(batch: Mapping[str, np.ndarray], work: str, gathered: bool = False) 
 
 
 def grouped(model: Any, decay: float) -> list[dict[str, Any]]:
-    """The weights as its Trainer has them decay: biases and layer norms do not."""
+    """Return the weights in groups as transformers' Trainer has them: biases and layer norms do not decay."""
     named = list(model.named_parameters())
     plain = [weight for name, weight in named if name.endswith("bias") or "LayerNorm" in name]
     others = [weight for name, weight in named if not (name.endswith("bias") or "LayerNorm" in name)]
@@ -92,7 +92,10 @@ class Transformers:
         self.way, self.device, self.kind = way, device, {"cpu": "cpu", "gpu": "cuda"}[device]
 
     def setup(self, work: str, weights: str, inputs: str, compute: str, dropout: float) -> adapter.Answer:
-        """As adapter.Contender has it."""
+        """Build the model from the weights and load the batches.
+
+        Return `shapes`, `threads` and `versions`, as described in `adapter.Contender`.
+        """
         torch.manual_seed(1)
         self.work, self.dtype, gathered = work, getattr(torch, compute), self.way.startswith("gathered")
         kind = transformers.BertForPreTraining if work == "pretrain" else transformers.BertForQuestionAnswering
@@ -144,7 +147,7 @@ class Transformers:
         return score
 
     def values(self) -> adapter.Answer:
-        """As adapter.Contender has it."""
+        """Return the losses of three updates on the first batch, or for inference the logits of its tokens."""
         batch = self.batches[0]
         if self.work != "infer":
             return {"values": [self.run(batch) for _ in range(3)]}
@@ -152,12 +155,15 @@ class Transformers:
         return {"values": np.stack(self.run(batch))[:, real].ravel().tolist()}
 
     def lap(self, laps: int) -> adapter.Answer:
-        """As adapter.Contender has it."""
+        """Return the seconds of each pass over all batches.
+
+        On a GPU, `peak_mb` is also returned: the most memory taken before these passes.
+        """
         memory = {"peak_mb": torch.cuda.max_memory_allocated() / 1e6} if self.device == "gpu" else {}
         return adapter.timed(self.run, self.batches, laps) | memory
 
     def peak(self) -> adapter.Answer:
-        """As adapter.Contender has it."""
+        """Return the FLOP/s of PyTorch's fastest square matrix product."""
 
         def product(size: int) -> Any:
             a, b = (torch.randn(size, size).to(self.kind, self.dtype) for _ in range(2))

@@ -92,7 +92,7 @@ class Connections:
         self.policy, self.stop = policy, threading.Event()
         self._session = _Session()
         self._session.max_redirects = REDIRECTS
-        # sizes, hashes and ranges are those of the file, not of what a server makes of it by compressing
+        # so that sizes, hashes and ranges belong to the file, not to what a server makes by compressing it
         self._session.headers.update({"User-Agent": agent, "Accept-Encoding": "identity"})
         self._reached: set[str] = set()  # servers that have answered
 

@@ -218,7 +218,8 @@ def _problem(file: File, size: int, actual: Mapping[str, str], candidate: Path) 
 def _total(response: requests.Response, part: PartFile, file: File) -> int | None:
     """Return the size of the whole file from the headers, or None if the transfer is chunked.
 
-    Apache's `AddEncoding x-gzip .gz` declares a file that is compressed itself; its digests tell whether it is that.
+    Raise Unavailable if the server compresses the file, or does not give its size. Apache's `AddEncoding x-gzip .gz`
+    declares an encoding for a file that is compressed itself; it is accepted if digests can check the file.
     """
     headers = response.headers
     plain = {"", "identity", "gzip", "x-gzip"} if file.digests and file.name.endswith(".gz") else {"", "identity"}

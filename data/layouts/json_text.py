@@ -47,7 +47,7 @@ def document(path: Path) -> Iterator[Row]:
 
 
 def _elements(stream: IO[str], path: Path) -> Iterator[Row]:
-    """Yield the elements of an array, of which one is held at a time. Raise InputError if text follows the array."""
+    """Yield the elements of an array. Hold one element at a time. Raise InputError if text follows the array."""
     decoder, buffer, number = json.JSONDecoder(), stream.read(CHUNK), 0
     place = buffer.index("[") + 1
     while True:

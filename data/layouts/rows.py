@@ -47,10 +47,10 @@ class Columns:
 
 
 def texts(rows: Iterator[Row], columns: Columns, path: Path, most: int) -> Iterator[Text | None]:
-    """Yield the text of each row; None for a bad one, of which there may be `most`.
+    """Yield the text of each row, or None for a bad row. There may be `most` bad rows.
 
     A row is bad if it cannot be read, or if a text or an id is missing, null or of another type. Raise InputError,
-    naming the row, for one bad row more.
+    naming the row, if there is one bad row more.
     """
     bad = 0
     for row in rows:
@@ -96,7 +96,7 @@ def _identifier(values: Mapping[str, Any], columns: Columns) -> Any:
 
 
 def missing(name: str, names: Sequence[str]) -> str:
-    """Return that a row, or a file, lacks a column, and which ones it has."""
+    """Return a message that a row, or a file, lacks a column, and which columns it has."""
     listed = ", ".join(map(ascii, names[:LISTED])) + (", ..." if len(names) > LISTED else "")
     other = " (articles of Wikimedia Enterprise are for data.wikipedia)" if "article_body" in names else ""
     return f"no column {name!a}, only {listed or 'none'}{other}"

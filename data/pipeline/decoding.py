@@ -20,7 +20,7 @@ from bert.core.errors import UsageError
 from data.pipeline.sources import without_controls
 
 CHUNK = 1 << 20
-MARKS = {  # byte order marks; that of UTF-32 begins with that of UTF-16
+MARKS = {  # byte order marks; the mark of UTF-32 begins with the mark of UTF-16
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -50,7 +50,9 @@ NAMED = 3  # encodings in a message
 
 
 def detect(path: Path) -> str:
-    """Return the encoding of a text file. Raise ValueError, with the reason, if it is not text, or cannot be told.
+    """Return the encoding of a text file.
+
+    Raise ValueError, with the reason, if the file is not text or its encoding is not certain.
 
     A byte order mark decides: utf-8, utf-16 or utf-32. Without one, the result is "utf-8" if the file is valid UTF-8;
     "utf-8 with errors" if most of its non-ASCII characters are; else "cp1252", or "latin-1" if the file has bytes that

@@ -163,7 +163,7 @@ def _line_number(path: Path, place: int) -> int:
 
 
 def batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield the texts, or lists of sentences, in batches of about `TEXT_BATCH` characters. size: those of one."""
+    """Yield texts, or lists of sentences, in batches of about `TEXT_BATCH` characters. size: the characters of one."""
     batch: list[T] = []
     characters = 0
     for item in items:

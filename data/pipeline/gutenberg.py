@@ -119,7 +119,8 @@ def trim(text: str) -> Trimmed:
 def _without_small_print(text: str) -> str:
     """Return the text before the licence or the text after it, whichever is longer.
 
-    A licence behind an end line, with text after it, is that of a further work: the text is returned unchanged.
+    If an end line stands before the licence and text follows it, the licence belongs to a further work. Then return the
+    text unchanged.
     """
     begin, end = SMALL_PRINT.search(text), SMALL_PRINT_END.search(text)
     if not begin and not end:

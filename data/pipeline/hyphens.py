@@ -80,9 +80,10 @@ def _divided(text: str) -> list[_Divided]:
 
 
 def join(text: str, verdicts: Iterator[int] | None = None) -> Joined:
-    """Put the words of a text together.
+    """Put the divided words of a text together.
 
-    verdicts: those of `settled`, from the first word of this text on; None: by the words of this text alone.
+    verdicts: what `settled` decided, from the first divided word of this text on. None: decide by the words of this
+    text alone.
     """
     divided = _divided(text)
     if not divided:
@@ -123,7 +124,7 @@ def _verdict(word: _Divided, numbers: Mapping[str, int]) -> int:
 
 
 class _Search(NamedTuple):
-    """Texts in which words are to be found, or counted: those of a file of `_key`s."""
+    """Texts to search for divided words, or to count words in. keys: file with the `_key`s of the words to count."""
 
     texts: Texts
     task: SourceTask

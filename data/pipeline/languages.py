@@ -31,9 +31,9 @@ def main_part(code: str) -> str:
 
 
 def agreed(flag: str | None, recorded: dict[Path, str]) -> str | None:
-    """Return the language of sources: `flag` if it is given, or that in which all are; None if neither is known.
+    """Return the language of sources: `flag` if it is given, else the language that all have; None if it is not known.
 
-    recorded: what a source says of itself, if it does. Raise InputError if that is another language than the given one.
+    recorded: the language that a source itself states, if it does. Raise InputError if it differs from the given one.
     """
     for source, code in recorded.items():
         if flag and main_part(code) != main_part(flag):

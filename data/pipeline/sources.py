@@ -77,7 +77,7 @@ class SourceStage(Stage[SourceTask]):
     """Base of the stages that read source text.
 
     A stage gives `name`, `read` and `check`. groups: the files of each task. settings: what `read` finds in the task;
-    the default is all options. not_read: names of the other files of the folder, which are told and in the manifest.
+    the default is all options. not_read: names of the other files of the folder; they are printed and in the manifest.
     """
 
     name: ClassVar[str]
@@ -116,7 +116,7 @@ class SourceStage(Stage[SourceTask]):
 
     @classmethod
     def run(cls, task: SourceTask) -> TaskResult:
-        """Verify the files, read into a folder of the task's own, then move the parts beside those of other tasks."""
+        """Verify the files and read them into a separate folder. Then move the parts to the parts of other tasks."""
         for path, sha256 in zip(task.files, task.hashes, strict=True):
             if sha256:
                 manifest.verify_file(path, sha256)
@@ -188,7 +188,7 @@ def document_name(path: Path, folder: Path) -> str:
 
 
 def group_files(files: Sequence[Path]) -> list[tuple[Path, ...]]:
-    """Cut the files, in order, into groups of about `GROUP_BYTES`. A larger file is a group of its own."""
+    """Cut the files, in order, into groups of about `GROUP_BYTES`. A larger file is a group by itself."""
     groups: list[list[Path]] = []
     left = 0
     for path in files:

@@ -31,7 +31,7 @@ class Task(Protocol):
 
     @property
     def target(self) -> Path:
-        """The file that the task writes, or by whose name those that it writes are named."""
+        """The file that the task writes. If it writes several, their names begin with this name."""
 
 
 T = TypeVar("T")
@@ -64,10 +64,11 @@ NOT_PARAMETERS = {field.name for field in dataclasses.fields(Options)}  # the ou
 
 
 def parameters(options: Any, besides: Sequence[str] = (), newer: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the flags of a stage, without paths, those of `Options`, and others on which the output does not depend.
+    """Return the flags of a stage on which its output depends, without paths and without the flags of `Options`.
 
-    options: the dataclass of its flags. besides: names of the others. newer: names of flags that earlier versions did
-    not have; with its default such a flag is left out, so that a folder of an earlier version is up to date.
+    options: the dataclass of its flags. besides: names of other flags on which the output does not depend. newer: names
+    of flags that earlier versions did not have. Such a flag is left out if it has its default, so that a folder of an
+    earlier version is up to date.
     """
     fields = [field for field in dataclasses.fields(options) if not _is_path(field)]
     values = {field.name: getattr(options, field.name) for field in fields}
@@ -93,7 +94,7 @@ def _is_path(field: dataclasses.Field[Any]) -> bool:
 def parse(options: type[T], argv: Sequence[str], *, prog: str, description: str | None) -> T:
     """Parse the flags of a stage, and fetch what they name in object stores. Raise as `cli.parse` and `fetch` do.
 
-    Raise UsageError if the output is there, and is to be made by jobs that do not share a folder.
+    Raise UsageError if the output is in an object store, and --of or --scheduler needs a folder that machines share.
     """
     parsed: Any = cli.parse(options, argv, prog=prog, description=description)
     if url := object_urls.url_of(parsed.output):

@@ -41,9 +41,9 @@ def run(
     """Yield `function(task)` for each task, in order. `function` must be picklable. Tasks are taken as needed.
 
     Processes are spawned, not forked, because TensorFlow's threads do not survive a fork. With a `scheduler`, the tasks
-    run on the Dask cluster at this address, whose workers need the same files under the same paths, those of this code
-    too. Raise what `function` raises, and ResourceError if a worker is killed. Ctrl-C reaches this process alone, which
-    ends the workers.
+    run on the Dask cluster at this address. Its workers need the same files under the same paths, and the same code.
+    Raise what `function` raises, and ResourceError if a worker is killed. Ctrl-C reaches this process alone, which ends
+    the workers.
     """
     if scheduler:
         yield from _on_cluster(function, tasks, scheduler)
@@ -58,7 +58,7 @@ def run(
         len(first), multiprocessing.get_context("spawn"), initializer=_begin, initargs=(library_log.path(),)
     ) as pool:
         futures: deque[concurrent.futures.Future[Result]] = deque()  # those that are not yet yielded, in order
-        open_ones: set[concurrent.futures.Future[Result]] = set()  # those of them that may not be done
+        open_ones: set[concurrent.futures.Future[Result]] = set()  # futures that may not be done
         try:
             while True:
                 with _without_interrupts():  # an interrupt that came meanwhile is raised at its end

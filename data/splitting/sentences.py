@@ -87,8 +87,8 @@ def _last_words(texts: Sequence[str], abbreviations: Set[str]) -> set[str]:
     Such a word is never followed by punctuation, a lower-case letter or a digit, but often by a capitalised word that
     is lower-case elsewhere. The names after "Mr." are never lower-case.
 
-    Punkt takes a short word for an abbreviation if it has a full stop nearly always, as the verbs of Korean and Persian
-    do, and without capitals it then finds no sentence end behind it. So in scripts without capitals an abbreviation
+    Punkt takes a short word for an abbreviation if it nearly always has a full stop, as verbs of Korean and Persian
+    have. Without capitals it then finds no sentence end behind the word. So in scripts without capitals an abbreviation
     must be frequent and seldom end a paragraph, if full stops usually end one.
     """
     uncased = {a for a in abbreviations if "." not in a and _without_capitals(a)}
@@ -170,7 +170,7 @@ def _sentences(punkt: Splitter, paragraph: str) -> Iterable[str]:
 
 
 def _rejoined(paragraph: str, found: Iterable[str]) -> list[str]:
-    """Return sentences, of which those that begin with a closing mark and a Korean particle are part of the one before.
+    """Join each sentence that begins with a closing mark and a Korean particle to the sentence before it.
 
     A particle follows its quotation without a space. Punkt ends a sentence before the mark.
     """
@@ -244,7 +244,7 @@ def _continues(paragraph: str, end: re.Match[str], pair: tuple[int, int] | None,
 
 @functools.cache
 def _continued() -> re.Pattern[str]:
-    """Return what a sentence goes on with behind a quotation."""
+    """Return the pattern of what continues a sentence behind a quotation."""
 
     def pattern(row: dict[str, str]) -> str:
         wanted = row["only before"].replace("word", WORD_BEGIN).replace(" ", "")

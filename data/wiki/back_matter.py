@@ -51,7 +51,7 @@ def is_back_matter(title: str) -> bool:
 
 
 class Sections:
-    """Where one is in the sections of an article."""
+    """The present place in the sections of an article."""
 
     def __init__(self) -> None:
         self._level = 0  # of the heading of back matter that one is behind

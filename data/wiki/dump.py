@@ -188,7 +188,7 @@ class Reader:
 
     @functools.cached_property
     def namespaces(self) -> set[str]:
-        """The lower-case names of the wiki's namespaces, but that of articles; to be asked for within a page."""
+        """The lower-case names of the wiki's namespaces, except that for articles. Valid from the first page on."""
         return wikitext.names_of(self.head)
 
     def reject(self, identifier: str, title: str, reason: str) -> None:
@@ -198,9 +198,9 @@ class Reader:
 
 
 def first_bytes(path: Path) -> bytes:
-    """Return the first bytes of a file, decompressed; none of a missing or a damaged one, which its reader refuses.
+    """Return the first bytes of a file, decompressed; b"" if it is missing or damaged, which its reader reports.
 
-    Raise InputError for a file that is known and not read, such as a 7z archive.
+    Raise InputError for a file of a known kind that cannot be read, such as a 7z archive.
     """
     head = b""
     with contextlib.suppress(InputError), files.open_bytes(path) as stream:
@@ -212,7 +212,7 @@ def first_bytes(path: Path) -> bytes:
 
 
 def language(path: Path) -> str:
-    """Return the code of a dump's language, of its beginning: `xml:lang`, else of its name; "" if it has neither.
+    """Return the language code at the beginning of a dump: `xml:lang`, else of its database; "" if it has neither.
 
     It is also "" for a damaged file, which `Reader` refuses when its hash has been checked.
     """

@@ -151,7 +151,7 @@ class Reader(dump.Reader):
         super().__init__(paths[0], max_page)
         self.paths = paths
         self.counts["older_versions"] = 0
-        self.namespaces = set(wikitext.NAMESPACES)  # and those of the categories that articles have
+        self.namespaces = set(wikitext.NAMESPACES)  # more are added: the names for categories in the articles
         self._wiki: Any = None
 
     def pages(self) -> Iterator[dump.Page]:

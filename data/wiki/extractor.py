@@ -184,7 +184,7 @@ def _extractor(
     environment = {**os.environ, "PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1"}
     with (
         tempfile.TemporaryFile() as errors,
-        subprocess.Popen(  # in a session of its own, so that one signal reaches it and its workers
+        subprocess.Popen(  # in a separate session, so that one signal reaches it and its workers
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

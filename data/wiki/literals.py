@@ -32,12 +32,12 @@ _RAW = "nowiki|math|chem|ce|pre|syntaxhighlight|source|score|timeline|graph|temp
 RAW = re.compile(rf"<(?:!--|({_RAW})(?:\s[^<>]*)?/?>)", re.I)
 RAW_ENDS = {name: re.compile(rf"</{name}\s*>", re.I) for name in _RAW.split("|")}
 TAGS = (
-    # those of HTML that MediaWiki recognizes; b, i, p, q, s and u are below
+    # of HTML, as far as MediaWiki recognizes them; b, i, p, q, s and u are below
     *("bdi", "del", "ins", "font", "big", "small", "sub", "sup", "h[1-6]", "cite", "code", "em", "strike", "strong"),
     *("tt", "var", "div", "center", "blockquote", "ol", "ul", "dl", "table", "caption", "pre", "ruby", "rb", "rp"),
     *("rt", "rtc", "span", "abbr", "dfn", "kbd", "samp", "data", "time", "mark", "br", "wbr", "hr", "li", "dt", "dd"),
     *("meta", "link", "tr", "td", "th", "bdo"),
-    # those of MediaWiki and of the extensions of Wikipedia; "section" also has a German and a Portuguese name
+    # of MediaWiki and of the extensions of Wikipedia; "section" also has a German and a Portuguese name
     *("nowiki", "noinclude", "includeonly", "onlyinclude", "translate", "tvar", "languages", "section", "abschnitt"),
     *("trecho", "ref", "references", "gallery", "indicator", "langconvert", "math", "chem", "ce", "poem", "score"),
     *("syntaxhighlight", "source", "timeline", "hiero", "imagemap", "inputbox", "categorytree", "charinsert", "graph"),
@@ -166,7 +166,7 @@ def _without_strays(text: str, namespaces: Collection[str], counts: Counter[str]
 
 
 def _with_links(text: str) -> str:
-    """Return a text with the brackets hidden that are not those of a link."""
+    """Return a text with all square brackets hidden that are not part of a link."""
     out: list[str] = []
     start = link_end = 0
     marks = list(BRACKETS.finditer(text))

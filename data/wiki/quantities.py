@@ -244,7 +244,7 @@ def quantity(wiki: Wiki, arguments: Arguments) -> str:
 
 
 def date(wiki: Wiki, arguments: Arguments) -> str:
-    """Return a date of which the day, the month, by number or name, and the year are given in this order."""
+    """Return a date made of the day, the month (a number or a name) and the year, given in this order."""
     values = positional(arguments)
     if not values:
         raise Refused("")

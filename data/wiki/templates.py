@@ -143,7 +143,7 @@ def without_holes(line: str) -> tuple[str, list[str]]:
 
 
 def _sentences(text: str) -> Iterator[str]:
-    """Yield the sentences of a text. Two stay together rather than that one is cut at an abbreviation or a number."""
+    """Yield the sentences of a text. In doubt, two stay together: an abbreviation or a number may have a full stop."""
     start = 0
     for end in STOP.finditer(text):
         word, following = end["word"], text[end.end() : end.end() + 1]
@@ -180,10 +180,11 @@ class Table:
     """What the templates of a wiki show."""
 
     def __init__(self, rows: Sequence[Row], languages: Sequence[str], own: Sequence[Row] = ()) -> None:
-        """Take the rows for the languages of a wiki, then those of all wikis; those of `own` before the others.
+        """Use rows for the wiki's languages before rows for all wikis, and rows of `own` before all others.
 
-        A name with other letters than a to z is that of the same template in any wiki: one whose language is not known,
-        or one with translated articles. Names such as "page" are not.
+        A row for other languages counts only if its name has other characters than ASCII. Such a name means the same
+        template in every wiki. This serves wikis with an unknown language or with translated articles. A name such as
+        "page" may mean another template in each wiki.
         """
         self._languages = tuple(languages) or ("en",)
         self._lists: dict[str, dict[str, Row]] = {}  # by kind and language
@@ -213,9 +214,9 @@ class Table:
         return min(ranks) if ranks else len(self._languages) + ("*" not in row.languages)
 
     def shown(self, inner: str) -> str | None:
-        """Return the text of a template, of what is in its braces; None if that is not known.
+        """Return the text that a template shows; None if it is not known. inner: what is in the template's braces.
 
-        `NOTE` is returned for one that shows no text and stands apart from the words around it.
+        `NOTE` is returned for a template that shows no text and stands apart from the words around it.
         """
         name, bar, rest = inner.partition("|")
         name = name.strip()
@@ -417,7 +418,7 @@ def _none(names: tuple[str, ...], arguments: Arguments) -> str:
 
 
 def _listed(value: str, values: Mapping[str, str]) -> str:
-    """Return the value of a list for a key or a number. A word, such as the name of a month, is one of a numbered list.
+    """Return a list's value for a key or a number. With a numbered list, a word, such as a month's name, stays.
 
     Raise Refused for others.
     """

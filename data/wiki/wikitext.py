@@ -71,9 +71,9 @@ class Page(NamedTuple):
 
 
 def prepared(content: bytes, namespaces: Collection[str], lists: Lists, table: templates.Table | None = None) -> Page:
-    """Return a page's XML, from <page> to </page>.
+    """Return a page's XML, from <page> to </page>, and the counts of its characters.
 
-    namespaces: lower-case names of those of the wiki. table: what its templates show; without one, as in English.
+    namespaces: lower-case names of the wiki's namespaces. table: what its templates show; None: the table for English.
     """
     content = content.replace(b"><", b">\n<")  # wikiextractor reads a tag on each line
     if b"<ns>" not in content.partition(b"<revision>")[0]:
@@ -99,19 +99,19 @@ def prepared(content: bytes, namespaces: Collection[str], lists: Lists, table: t
 
 
 def _main_slot(content: bytes, text_end: int) -> bytes:
-    """Return a page's XML without its other slots: <content> behind <text>, with a <text> of its own."""
+    """Return a page's XML without its other slots: each is a <content> behind <text>, with another <text> inside."""
     begin, end = content.find(b"<content>", text_end), content.rfind(b"</content>", text_end)
     return content[:begin] + content[end + len(b"</content>") :] if 0 <= begin < end else content
 
 
 def names_of(head: bytes) -> set[str]:
-    """Return the lower-case names of the namespaces of a wiki, from the beginning of its dump; not of its articles."""
+    """Return the lower-case names of a wiki's namespaces, except that for articles. head: the beginning of its dump."""
     namespaces = re.findall(rb'<namespace key="(-?\d+)"[^>]*>([^<]+)</namespace>', head)
     return NAMESPACES | {name.decode("utf-8", "replace").lower() for key, name in namespaces if key != b"0"}
 
 
 def _text(text: str, namespaces: Collection[str], table: templates.Table, counts: Counter[str]) -> str:
-    """Return the text without what is no text of the article. Add the characters taken out to `counts`."""
+    """Return only the text of the article. Add the numbers of characters taken out to `counts`."""
 
     def less(name: str, new: str) -> str:
         if len(new) < len(text):
@@ -143,7 +143,7 @@ def _text(text: str, namespaces: Collection[str], table: templates.Table, counts
 
 
 def _italic(italic: re.Match[str]) -> str:
-    """Return italics; within a word as they are, because wikiextractor would put quotation marks there."""
+    """Return italics. Within a word, remove their marks, because wikiextractor would put quotation marks there."""
     within = italic[2] or italic.string[italic.start() - 1 : italic.start()].isalnum()
     return italic[1] if within else italic[0]
 
@@ -151,8 +151,8 @@ def _italic(italic: re.Match[str]) -> str:
 def _with_apostrophe(text: str) -> str:
     """Return a line in which the apostrophe of l'''Altes'' is one, and not part of a mark of bold text.
 
-    As in MediaWiki: if marks of bold and of italic text are both odd in number, of the first three apostrophes behind a
-    word of one letter, else behind another word, the first one is an apostrophe.
+    As in MediaWiki: if the marks of bold and of italic text are both odd in number, one mark of bold text begins with
+    an apostrophe. It is the first one behind a word of one letter, else the first one behind another word.
     """
     marks = list(QUOTES.finditer(text))
     bold, italic = (sum(len(mark[0]) in sizes for mark in marks) for sizes in ((3, 5), (2, 5)))
@@ -164,7 +164,7 @@ def _with_apostrophe(text: str) -> str:
 
 
 def _block(tag: re.Match[str]) -> str:
-    """Return what divides text as an HTML tag does whose content wikiextractor would drop, or join to other text."""
+    """Return what replaces an HTML tag, such as line ends. wikiextractor would drop or join its content."""
     name = tag[0].strip("</>").split()[0].lower()
     if name == "small":
         return ""
@@ -173,7 +173,7 @@ def _block(tag: re.Match[str]) -> str:
 
 
 def _outside_elements(text: str) -> Iterator[str]:
-    """Yield the text around elements. One without an end ends nothing."""
+    """Yield the text around elements. An element without an end removes nothing."""
     start = 0
     endless: set[str] = set()
     for begin in ELEMENT.finditer(text):
@@ -195,7 +195,7 @@ def _gap(text: str, begin: int, end: int) -> str:
 
 
 def _without_templates(text: str, table: templates.Table, counts: Counter[str]) -> str:
-    """Return the text with what templates show in their place, and a hole where that is not known in a sentence.
+    """Return the text with what templates show, or with a hole for an unknown template in a sentence. Count what goes.
 
     Braces without a pair stay.
     """
@@ -238,7 +238,7 @@ def _in_place(shown: str, out: list[str], text: str, end: int) -> str:
 
 
 def _unshown(inner: str, shown: str | None, out: list[str], text: str, end: int) -> str:
-    """Return what stands for a template that shows nothing, or of which it is not known what it shows."""
+    """Return what replaces a template that shows nothing, or whose text is not known."""
     if shown is not None:
         return shown
     if "\n" not in inner:
@@ -252,7 +252,7 @@ def _unshown(inner: str, shown: str | None, out: list[str], text: str, end: int)
 def _line_before(out: list[str]) -> tuple[str, bool]:
     """Return the last characters of what is before a template in its line, and whether it is in another template.
 
-    Of the latter, only what is in the same parameter.
+    If it is in another template, return only what is in the same parameter.
     """
     line: list[str] = []
     size = 0
@@ -270,7 +270,7 @@ def _line_before(out: list[str]) -> tuple[str, bool]:
 
 
 def _outside_tables(text: str) -> Iterator[str]:
-    """Yield the text around tables. Of a table without an end, the rows are left out."""
+    """Yield the text around tables. If a table has no end, leave its rows out."""
     start = depth = 0
     outer = -1
     for mark in CUTS.finditer(text):
@@ -357,7 +357,7 @@ def _blocks(lines: list[str]) -> Iterator[_Block]:
 
 
 def _chosen(blocks: list[_Block], lists: Lists, counts: Counter[str], is_back_matter: bool) -> Iterator[str]:
-    """Yield the texts of paragraphs and of the items that stay. A short line above items that do not stay goes, too."""
+    """Yield the texts of paragraphs and of the items that stay. Drop a short line above items that do not stay."""
     if is_back_matter and lists != "keep":  # it has no items that are prose, and entries that are marked as paragraphs
         blocks = [_Block(text, is_item or back_matter.is_citation(text)) for text, is_item in blocks]
     items = [text for text, is_item in blocks if is_item]

@@ -55,18 +55,18 @@ class TensorFlowCommunicator(SeveralRanks):
     def __init__(
         self, ranks: Sequence[int], own: int, key: int = WORLD, world: "TensorFlowCommunicator | None" = None
     ) -> None:
-        """ranks: in all, those of this communicator. own: this one. key: unique among the sets of ranks."""
+        """ranks: all ranks of this communicator. own: the rank of this process. key: unique among the sets of ranks."""
         super().__init__(world)
         self.rank, self.size, self._key = list(ranks).index(own), len(ranks), key
         self._programs: dict[Any, Any] = {}
         # Of collectives, in the order of their first use. A rank that ends early still has the last one's.
         self._numbers: dict[tuple[Any, ...], int] = {("leave/0", 1): 0}
-        self._order = 0  # a hash of the names in that order, which is that of all ranks; the world's
+        self._order = 0  # a hash of the names in that order, equal on all ranks; the world's
         self._left = threading.Event()
         self._token: tf.Variable | None = None
 
     def divide(self, replicas: Sequence[int], groups: Sequence[int], keys: tuple[int, int]) -> None:
-        """Note the ranks of this rank's part and those of its group, and a key of each of the two sets."""
+        """Store the ranks that have this rank's part, the ranks of its group, and a key for each of the two sets."""
         self._replicas, self._group = self._of(replicas, keys[0]), self._of(groups, keys[1])
         self.parts = Parts(self._group.rank, self._group.size, self._group_sum)
 
@@ -148,7 +148,8 @@ class TensorFlowCommunicator(SeveralRanks):
     def _options(self, name: str, shape: Sequence[int | None] = ()) -> dict[str, Any]:
         """Return the arguments of a collective of this name, in which all ranks of this communicator take part.
 
-        TensorFlow keeps the shape with the key. shape: where sums of one name have several; None is an unknown size.
+        shape: needed if sums of one name have several shapes, because TensorFlow keeps the shape with the key. None is
+        an unknown size.
         """
         assert isinstance(self._world, TensorFlowCommunicator)
         hint = "NCCL" if self.device.is_gpu or self._world.device.is_gpu else "RING"
@@ -208,7 +209,7 @@ class TensorFlowCommunicator(SeveralRanks):
     def _run(
         self, collective: Callable[..., list[tf.Tensor]], tensors: Sequence[tf.Tensor], fp16: bool = False
     ) -> list[tf.Tensor]:
-        """Run a collective; each list of shapes has a program of its own, which all ranks make in one order."""
+        """Run a collective. Compile a program for each new list of shapes, in the same order on all ranks."""
         if not tensors:
             return []
         tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
@@ -299,7 +300,7 @@ class TensorFlowCommunicator(SeveralRanks):
 
 
 def _pieces(tensors: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
-    """Return the tensors in lists of at most `PIECE` bytes, or of a single larger one."""
+    """Return the tensors in lists of at most `PIECE` bytes. A larger tensor is alone in its list."""
     pieces: list[list[tf.Tensor]] = []
     room = 0
     for x in tensors:
@@ -328,7 +329,7 @@ def _split(flat: tf.Tensor, shapes: Sequence[Any]) -> list[tf.Tensor]:
 
 
 def _floats(dtype: tf.DType, elements: int) -> int:
-    """Return how many float32 hold the bits of so many elements."""
+    """Return the number of float32 that hold the bits of `elements` elements of this type."""
     return -(-elements * dtype.size // 4)
 
 
@@ -401,7 +402,10 @@ def _own_address() -> str:
 
 
 def _value_of(key: int, deadline: float) -> str:
-    """Return what is at a key, as soon as it is there: a rank's address, or those of all at the number of ranks."""
+    """Wait until a key has a value, and return it. Raise UserError at the deadline.
+
+    The key of a rank holds its address. The number of ranks is the key of all addresses.
+    """
     while (value := _ask("GET", key)) is None:
         if time.monotonic() > deadline:
             raise UserError(

@@ -34,7 +34,7 @@ from data.pipeline import document_files, tasks, workers
 from data.pipeline.tasks import TaskResult
 from data.vocab import check_case
 
-GZIP = b"\x1f\x8b\x08"  # with the method: two bytes alone can be those of a record's length
+GZIP = b"\x1f\x8b\x08"  # with the method: two bytes alone can be a record's length
 OTHERS = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
 SUFFIXES = (".tfrecord", ".tf_record", ".tfrecords", ".tfrecord.gz", ".tf_record.gz", ".tfrecords.gz")
@@ -215,7 +215,7 @@ def _shape_of(path: Path) -> instance_config.InstanceConfig:
         raise InputError(f"{path}: has no records; leave it out")
     try:
         example = tf.train.Example.FromString(first)
-    except Exception as error:  # protobuf's DecodeError has no public module of its own
+    except Exception as error:  # protobuf's DecodeError is in no public module
         raise InputError(f"{path}: its first record is no tf.train.Example; give files of records") from error
     sizes = {name: len(value.int64_list.value) for name, value in example.features.feature.items()}
     sizes |= {name: len(value.float_list.value) for name, value in example.features.feature.items() if not sizes[name]}
@@ -258,5 +258,5 @@ def sources(options: Options) -> list[Path]:
 
 def main(argv: list[str]) -> None:
     options = tasks.parse(Options, argv, prog="python -m data.adopt", description=__doc__)
-    os.environ.update(workers.NO_GPU)  # inherited by the workers, each of which would allocate a GPU's whole memory
+    os.environ.update(workers.NO_GPU)  # inherited by the workers: otherwise each allocates a GPU's whole memory
     tasks.build(AdoptStage(options, sources(options)), options.output, options)

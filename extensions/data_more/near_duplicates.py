@@ -52,7 +52,7 @@ class Bands(NamedTuple):
 
     @classmethod
     def at(cls, threshold: float) -> "Bands":
-        """Return the bands with most rows, so that fewest pairs are compared, of those that catch enough pairs."""
+        """Return the bands that catch enough pairs and have the most rows, so that the fewest pairs are compared."""
         for rows in range(HASHES, 1, -1):
             number = HASHES // rows
             if 1 - (1 - threshold**rows) ** number >= CAUGHT:
@@ -105,8 +105,8 @@ def signatures(part: Part) -> bytes:
 def find(stored: Path, threshold: float, considered: np.ndarray) -> np.ndarray:
     """Return which documents resemble an earlier one that is kept: bool [D].
 
-    stored: file with the signatures of all. considered: which documents take part [D] bool, of those with a word; the
-    others are dropped for another reason.
+    stored: file with the signatures of all documents. considered: which documents take part [D] bool; the others are
+    dropped for another reason. Documents without a word are not compared.
     """
     is_duplicate, considered = np.zeros(len(considered), bool), considered.copy()
     if not considered.any():
@@ -149,7 +149,7 @@ def _blocks(count: int, size: int = 1 << 16) -> Iterator[slice]:
 
 
 def _groups(keys: np.ndarray, considered: np.ndarray) -> np.ndarray:
-    """Replace the keys [D, bands] by the numbers of groups of documents with an equal key; -1 where there is no other.
+    """Replace the keys [D, bands] by the numbers of groups of documents with an equal key; -1 if no key is equal.
 
     The array of the keys is used again. Return int32 [D, bands].
     """

@@ -43,7 +43,7 @@ class Judged(NamedTuple):
 
 
 def judge(text: str, names: Iterable[str]) -> Judged:
-    """Apply the named rules: first those of gopher to the text as it is, then those of c4."""
+    """Apply the named rules: first gopher's to the unchanged text, then c4's if gopher's keep it."""
     reason = gopher(text) if "gopher" in names else ""
     return c4(text) if "c4" in names and not reason else Judged(text, reason, Counter())
 

@@ -44,7 +44,7 @@ recipe(
     "distilbert",
     # distillation/train.py, README.md and scripts/extract.py of huggingface/transformers: losses 5, 2 and 1, here as
     # 7 (5/7 soft labels + 2/7 labels) + 1. The batch is the paper's. The number of updates is an estimate: three passes
-    # over Wikipedia and books. There the soft labels are those of all tokens, here of the masked ones.
+    # over Wikipedia and books. There all tokens have soft labels, here only masked ones.
     "DistilBERT (Sanh et al. 2019): six layers of BERT-Base, which --init.checkpoint and --distill.teacher name, learn "
     "masked words, its probabilities and its last hidden states; 512 tokens, made with --pairs none and --kind "
     "documents",

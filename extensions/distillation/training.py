@@ -100,7 +100,7 @@ class Distilled(Task):
         return self.task.predict(batch, mode)
 
     def weights(self, batch: Batch) -> Sums:
-        """Return those of the task, and the tokens of each loss of the layers, or the pairs of tokens."""
+        """Return the weights of the task. For each loss of layers, add its number of tokens, or of pairs of tokens."""
         weights, mask = self.task.weights(batch), batch["input_mask"] if self.distances else None
         for name in self.distances:
             counted = layer_losses.pairs if name == "attention" else layer_losses.tokens
@@ -161,7 +161,7 @@ class Distilled(Task):
 
 
 def _times(objective: Objective, factor: float) -> Objective:
-    """Return an objective whose loss counts so many times as much."""
+    """Return an objective with its loss multiplied by `factor`."""
     if factor == 1:
         return objective
     return objective._replace(factor=factor * (1.0 if objective.factor is None else objective.factor))
@@ -218,11 +218,11 @@ def opened(
 def load(
     run: Run, module: tf.Module, vocab: Path, student: ModelConfig, directory: Path, comm: Communicator
 ) -> dict[str, str]:
-    """Set a teacher's weights in `module` on every rank; return the entry of config.json that says which they are.
+    """Set a teacher's weights in `module` on every rank; return the entry of config.json that names these weights.
 
-    Rank 0 reads them, and the others have them from it. vocab: of the data. directory: of the student's run, or of the
-    one from an update of which it goes on. All ranks call it. Raise UsageError if the teacher reads other tokens, or if
-    the run was begun with another one.
+    Rank 0 reads the weights and sends them to the others. All ranks call this function. vocab: of the data. directory:
+    of the student's run, or of the run that it continues from an update. Raise UsageError if the teacher reads other
+    tokens, or if the run began with another teacher.
     """
     if run.config.vocab_size != student.vocab_size:
         raise UsageError(

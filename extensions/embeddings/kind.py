@@ -34,7 +34,7 @@ class Embedded(StoredKind):
     head = EMBEDDING
 
     def __init__(self, data: TaskData, labels: Labels, names: tuple[str, ...]) -> None:
-        """As StoredKind has it."""
+        """names: of the metrics. Checkpoints are compared by the first one first."""
         super().__init__(data, labels, names)
         self.sequences = max(2, len(data.text))
         self.is_scored = data.loss in SCORED
@@ -71,7 +71,7 @@ class Embedded(StoredKind):
     def encode(self, examples: Sequence[TextGroup], tokenizer: Tokenizer) -> dict[str, np.ndarray]:
         """Return the features of all examples [n, K, S]; `label` [n, 1] if they have scores.
 
-        A text alone is twice; for TSDAE the first time without the deleted words.
+        A single text becomes both texts of its sample. For TSDAE the first one lacks the deleted words.
         """
         texts = [text for example in examples for text in example.texts]
         arrays = self._rows(texts, tokenizer, len(examples), self.seen)
@@ -109,9 +109,9 @@ class Embedded(StoredKind):
         return tf.ones_like(batch["input_ids"][:, 0, 0], tf.float32)
 
     def of_all_samples(self, batch: Batch) -> Batch:
-        """Return the scores [B, 1]; of pairs without scores, numbers by which equal texts are known [B, K, 3].
+        """Return the scores [B, 1]; for pairs without scores, numbers that are equal for equal texts [B, K, 3].
 
-        These are the parts of a hash of a text's tokens: the sum of token times a random factor of its place.
+        These are the parts of a hash of a text's tokens: the sum of each token times a random factor of its place.
         """
         if self.is_scored:
             return {"label": batch["label"]}

@@ -47,7 +47,7 @@ def contrastive(x: tf.Tensor, texts: tf.Tensor, temperature: float, dimensions: 
 
 
 def _copies(texts: tf.Tensor) -> tf.Tensor:
-    """Return which candidates are no negatives of a sample, as `contrastive` has it [N, M]."""
+    """Return which candidates are not negatives of a sample [N, M]; see `contrastive`."""
     first, second = texts[:, 0], texts[:, 1]
     others = tf.reshape(tf.transpose(texts[:, 1:], [1, 0, 2]), [-1, tf.shape(texts)[2]])
 
@@ -96,6 +96,6 @@ def _cosines(unit: tf.Tensor) -> tf.Tensor:
 
 
 def _summed(x: tf.Tensor, dimensions: Sequence[int], of: Callable[[tf.Tensor], Each]) -> Each:
-    """Return the sum of the losses of the first d components; right is what the last, the longest, says."""
+    """Return the sum of the losses of the first d components, for each d, and the right answers of the largest d."""
     each = [of(unit_length(x[..., :size])) for size in sorted(dimensions) or [x.shape[-1]]]
     return tf.add_n([loss for loss, _ in each]), each[-1][1]

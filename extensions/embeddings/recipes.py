@@ -27,7 +27,7 @@ def simcse_unsupervised() -> TaskConfig:
 
 
 def simcse_supervised() -> TaskConfig:
-    """Embeddings of sentences with an entailed and a contradicting one, such as those of SNLI and MNLI."""
+    """Embeddings of sentences with an entailed and a contradicting one, for example from SNLI and MNLI."""
     text = ("sent0", "sent1", "hard_neg")
     data = TaskData(task=EMBED, text=text, label="score", length=32, pool="cls", projection=True)
     return _embedding(data, total=512, rate=5e-5, epochs=3, warmup=0.0)

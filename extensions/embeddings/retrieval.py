@@ -41,7 +41,7 @@ class Encode(Protocol):
     """What gives embeddings."""
 
     def __call__(self, texts: Sequence[str], prompt: str | None = None) -> np.ndarray:
-        """Return those of texts [n, D]. prompt: name of the one before each; None: the default one of the model."""
+        """Return the embeddings of texts [n, D]. prompt: name of the one before each; None: the model's default."""
 
 
 class Retrieval:
@@ -60,7 +60,7 @@ class Retrieval:
         self._tell(f"qrels/{split}.tsv", grades, queries, chosen)
 
     def _tell(self, qrels: str, grades: _Grades, queries: Collection[str], chosen: Collection[str]) -> None:
-        """Tell which queries and documents are not there. Raise InputError if none is: they are of another set."""
+        """Print which queries and documents are missing. Raise InputError if all are: they belong to another set."""
         relevant = {name for of_query in self.grades for name in of_query}
         no_query, no_document = [name for name in grades if name not in queries], sorted(relevant - {*self.ids})
         for file, lost, named in (("queries.jsonl", no_query, grades), (CORPUS, no_document, relevant)):
@@ -101,14 +101,15 @@ class Retrieval:
 
 
 def scores(ranked: Sequence[Sequence[str]], grades: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the means over the queries of what BEIR and sentence-transformers report, as fractions.
+    """Return the scores that BEIR and sentence-transformers report: means over the queries, as fractions.
 
-    ranked: the documents that each query found, the best first. grades: of its relevant documents, each above 0; all
-    scores of a query without any are 0.
+    ranked: the documents that each query found, the best first. grades: of the relevant documents of each query, each
+    above 0; all scores of a query without relevant documents are 0.
 
-    accuracy@k: whether one of the first k documents is relevant. mrr@10: 1 / rank of the first relevant one, if it is
-    among ten. ndcg@10: sum of grade / log2(rank + 1), divided by that of the best order (trec_eval; all grades count 1
-    in sentence-transformers). map@100: mean of the precision at each relevant document, of min(100, relevant) ones.
+    accuracy@k: whether one of the first k documents is relevant. mrr@10: 1 / rank of the first relevant document, if it
+    is among the first ten. ndcg@10: sum of grade / log2(rank + 1), divided by the same sum for the best order
+    (trec_eval; all grades count 1 in sentence-transformers). map@100: mean of the precision at each relevant document,
+    divided by min(100, relevant documents).
     """
     rows = [_of_query(found, of_query) for found, of_query in zip(ranked, grades, strict=True)]
     return {name: float(np.mean([row[name] for row in rows])) for name in NAMES}
@@ -139,7 +140,7 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _grades(path: Path) -> _Grades:
-    """Return the grades of the relevant documents of each query of which one is judged, relevant or not."""
+    """Return the grades of the relevant documents of each query that has a judged document, relevant or not."""
     if not path.exists():
         there = ", ".join(sorted(one.stem for one in path.parent.glob("*.tsv"))) or "none"
         raise InputError(f"{path}: no such file (splits there: {there}); {REMEDY}")

@@ -86,7 +86,7 @@ def _compared(ranked: similarity.Ranked, reader: hidden_states.Reader) -> metric
 
 
 def _settings(run: Run) -> TaskData:
-    """Return the settings of the data that the run was trained on; the usual ones if it was not trained to embed."""
+    """Return the settings of the data that the run was trained on; the defaults if it was not trained to embed."""
     usual = TaskData(task=EMBED, text=("text", "text"), label="score")
     inputs = run.settings.get("inputs")
     if not isinstance(inputs, dict) or inputs.get("task") != EMBED:

@@ -66,11 +66,11 @@ class ScoredPairs:
 
     @property
     def texts(self) -> int:
-        """As Ranked has it."""
+        """Number of texts that are encoded: two for each pair."""
         return len(self._texts)
 
     def scores(self, encode: Encode, score: Similarity = "cosine") -> metrics.Scores:
-        """As Ranked has it."""
+        """Return the correlations of the given scores with the similarities of the pairs' embeddings."""
         made = encode(self._texts).astype(np.float64)
         return metrics.scores(self.names, self._scores, nearest.pairwise(made[0::2], made[1::2], score))
 
@@ -97,11 +97,11 @@ class Sets:
 
     @property
     def texts(self) -> int:
-        """As Ranked has it."""
+        """Number of texts that are encoded, in all sets."""
         return sum(pairs.texts for pairs in self._sets.values())
 
     def scores(self, encode: Encode, score: Similarity = "cosine") -> metrics.Scores:
-        """As Ranked has it."""
+        """Return the Spearman correlation of each set, and their mean."""
         found = {name: pairs.scores(encode, score) for name, pairs in self._sets.items()}
         values = {name: scores.values["spearman"] for name, scores in found.items()}
         undefined = {name: scores.undefined["spearman"] for name, scores in found.items() if scores.undefined}

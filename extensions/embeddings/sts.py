@@ -46,8 +46,8 @@ class Layout:
 def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | None]] | None:
     """Return the rows of a file that has one of the layouts, as `tables.rows` yields them; None for another file.
 
-    columns: of both texts and of the score, as the rows name them. A file whose first line has all of them is another,
-    and so is any file if they are numbers. Raise InputError for scores of another number than the pairs.
+    columns: the columns of both texts and of the score, as the rows name them. The file has no such layout if its first
+    line has all these columns, or if they are numbers. Raise InputError if there are more or fewer scores than pairs.
     """
     named = not all(name.isdecimal() for name in columns)
     if not named or not path.is_file() or not any(suffix in SUFFIXES for suffix in path.suffixes):
@@ -67,8 +67,8 @@ def gold(path: Path) -> Path | None:
 def sets(folder: Path) -> dict[str, list[Path]]:
     """Return the files of the test sets in and below a folder, by the names of the sets, in the order of papers.
 
-    The files of a year are in a folder STS12-en-test or 2012, those of the others anywhere. Of two places the one with
-    the shorter path counts. A set without all its files is left out, and one whose names are not known.
+    The files of a year are in a folder STS12-en-test or 2012. The other files may be anywhere. If a set is in several
+    places, take the one with the shortest path. A set is left out if a file of it is missing or its name is not known.
     """
     below = sorted(folder.rglob("*"), key=lambda path: (len(path.parts), path))
     found = {}

@@ -56,7 +56,7 @@ class EmbeddingTraining(FineTuning):
         return WholeBatch(self, execution, comm, seed)
 
     def of_all_samples(self, batch: Batch) -> Batch:
-        """As WholeBatchTask has it."""
+        """Return what `losses` needs of a batch beside its outputs, by name [B, ...], float32."""
         return self.embedded.of_all_samples(batch)
 
     def outputs(self, batch: Batch, mode: Mode) -> tf.Tensor:
@@ -64,7 +64,7 @@ class EmbeddingTraining(FineTuning):
         return self.module.projected(batch, mode)
 
     def losses(self, outputs: tf.Tensor, features: Batch) -> tuple[tf.Tensor, tf.Tensor]:
-        """As WholeBatchTask has it."""
+        """Return each sample's part of the loss, and its right answers, both [N]."""
         return self.embedded.losses(outputs, features)
 
     def measure(self, batch: Batch, mode: Mode) -> dict[str, Measure]:
@@ -73,7 +73,7 @@ class EmbeddingTraining(FineTuning):
 
 
 class Denoising(FineTuning):
-    """TSDAE: the loss of a text's tokens, as a mean over those of all texts."""
+    """TSDAE: the mean loss over the tokens of all texts."""
 
     def measure(self, batch: Batch, mode: Mode) -> dict[str, Measure]:
         """Return the summed loss and the number of right tokens."""
@@ -142,7 +142,7 @@ def development(data: TaskData) -> Ranked | None:
 
 
 def _left(before: Embedding) -> str:
-    """Return what the embeddings of an import have and those of a trained run have not; empty if nothing."""
+    """Return which settings of an import's embeddings a trained run does not keep; empty if there are none."""
     prompts = ", ".join(f"prompt {name}" for name, text in before.prompts.items() if text)
     cut = f"dimensions {before.dimensions}" if before.dimensions else ""
     by = f"similarity {before.similarity}" if before.similarity != PLAIN.similarity else ""
@@ -150,9 +150,10 @@ def _left(before: Embedding) -> str:
 
 
 def negatives(config: TaskConfig, folder: Path) -> str:
-    """Return why an update has fewer texts to find one among than `batch.total` says; "" if it has not.
+    """Return a warning if an update has more samples than the records, so that it repeats some; "" if not.
 
-    Raise InputError if no sample of the records in `folder` has any.
+    Raise UsageError if an update is one sample without negatives. Raise InputError if no sample of the records in
+    `folder` has another text that it can be confused with.
     """
     samples, total, path = records.Dataset(folder, "train"), config.batch.total, datasets.sources(config.data)["train"]
     own = len(config.data.text) > 2  # negatives of each sample

@@ -106,16 +106,16 @@ class WholeBatch:
 
 
 def measure(losses: Losses, of_all_samples: Callable[[Batch], Batch], outputs: tf.Tensor, batch: Batch) -> Measure:
-    """Return the summed loss of a micro-batch with these outputs and its right answers.
+    """Return the summed loss of a micro-batch with these outputs, and the number of its right answers.
 
-    losses, of_all_samples: of the task. The gradient is that of the loss of the whole batch if `WholeBatch.complete`
-    has made the batch; otherwise the batch is the whole one.
+    losses, of_all_samples: methods of the task. If `WholeBatch.complete` made the batch, the gradient is the
+    micro-batch's part of the gradient of the whole batch's loss. Otherwise this batch is the whole batch.
     """
     if GRADIENT not in batch:
         each, correct = losses(outputs, of_all_samples(batch))
         return Measure(tf.reduce_sum(each), tf.reduce_sum(correct))
     product = tf.reduce_sum(outputs * batch[GRADIENT])
     return Measure(
-        tf.reduce_sum(batch[LOSS]) + product - tf.stop_gradient(product),  # the value is that of the loss
+        tf.reduce_sum(batch[LOSS]) + product - tf.stop_gradient(product),  # its value is the loss
         tf.reduce_sum(batch[CORRECT]),
     )

@@ -115,7 +115,7 @@ def _number(fields: Mapping[str, Any], key: str, default: float, path: Path) -> 
 
 
 def _global_every(fields: Mapping[str, Any], path: Path) -> int:
-    """Return how many layers there are to one whose attention is global, which is the first of them."""
+    """Return n if the first of each n layers has global attention."""
     types, layers = fields.get("layer_types"), fields["num_hidden_layers"]
     every = fields.get("global_attn_every_n_layers", EVERY)
     if types is not None:
@@ -178,7 +178,7 @@ def check_settings(folder: Path, prefix: bool) -> None:
     path = folder / SETTINGS
     settings = files.read_object(path) if path.exists() else {}
     name = str(settings.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Tokenizer")
-    if name not in ("", "PreTrained", "TokenizersBackend", "Roberta"):  # of which transformers reads tokenizer.json
+    if name not in ("", "PreTrained", "TokenizersBackend", "Roberta"):  # for these transformers reads tokenizer.json
         raise InputError(f"{path}: tokenizer_class is {name}Tokenizer; supported: PreTrainedTokenizerFast")
     for role, token in {**ROLES, "mask_token": bracketed_bpe.MASK}.items():
         stated = settings.get(role, token)

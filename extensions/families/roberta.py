@@ -34,8 +34,8 @@ def read_tokenizer(folder: Path, config: ModelConfig) -> str:
 def _read(folder: Path, prefix: object) -> tuple[Tables, Path]:
     """Return the tokenizer of a folder's `tokenizer.json`, or else of its vocab.json and merges.txt; and its file.
 
-    prefix: what tokenizer_config.json says of a space before a text; tokenizer.json says it itself. Raise InputError if
-    there are no such files, or if they are not those of RoBERTa.
+    prefix: what tokenizer_config.json says of a space before a text; a tokenizer.json has this setting itself. Raise
+    InputError if there are no such files, or if they are not a tokenizer of RoBERTa.
     """
     path = folder / TOKENIZER
     if path.exists():

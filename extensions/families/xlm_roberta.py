@@ -20,8 +20,8 @@ from extensions.tokenizers import unigram
 from extensions.tokenizers.json_fields import text_of_fields
 
 SENTENCEPIECE = ("sentencepiece.bpe.model", "sentencepiece.model", "spiece.model", "tokenizer.model")
-# Classes without "Tokenizer" and "Fast". The first ones make a tokenizer of their own in transformers 5: of a
-# tokenizer.json they take the pieces and a table of characters (Precompiled) only.
+# Classes without "Tokenizer" and "Fast". In transformers 5 the first ones make another tokenizer: they take only the
+# pieces and a table of characters (Precompiled) of a tokenizer.json.
 OWN, OF_THE_FILE = ("XLMRoberta", "Camembert"), ("PreTrained", "TokenizersBackend")
 CUTS = ["WhitespaceSplit", "Metaspace"]
 ROLES = {

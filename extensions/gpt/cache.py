@@ -66,7 +66,7 @@ class Cache:
         return tf.cast(hidden, tf.float32)[:, None] * -1e4
 
     def extend(self, keys: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Add the keys and values of new tokens [B, N, T, H] to those of the layer; return all [B, N, C, H]."""
+        """Add the keys and values of new tokens [B, N, T, H] to the layer's; return all [B, N, C, H]."""
         stored = self.keys[self.number - 1], self.values[self.number - 1]
         end = self.filled + tf.shape(keys)[2]
         for variable, new in zip(stored, (keys, values), strict=True):

@@ -63,7 +63,7 @@ class Options:
 
 
 def evaluate(model: Trained, options: Options) -> dict[str, Any]:
-    """Return the figures of the task by name. Raise InputError if the data are not those of the task."""
+    """Return the figures of the task by name. Raise InputError if the data do not fit the task."""
     from extensions.gpt import evaluation
     from extensions.gpt.scoring import Scorer
     from extensions.gpt.token_stream import TokenStream

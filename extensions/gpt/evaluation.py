@@ -27,7 +27,7 @@ Read = Callable[[int, int], np.ndarray]  # tokens begin .. end - 1 of a stream
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Perplexity:
-    """How well a model predicts a stream of tokens, of which the first is given."""
+    """How well a model predicts a stream of tokens. The first token is given, not predicted."""
 
     tokens: int
     loss: float

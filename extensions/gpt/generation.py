@@ -26,7 +26,7 @@ from extensions.gpt.cache import Cache
 from extensions.gpt.sampling import Choice
 from extensions.gpt.trained import Trained
 
-LENGTH_MULTIPLE = 16  # tokens: prompts are padded to a multiple, for each of which the model is compiled
+LENGTH_MULTIPLE = 16  # tokens: prompts are padded to a multiple; the model is compiled for each length
 
 Step = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 End = Literal["end", "max_tokens", "positions"]

@@ -16,8 +16,9 @@ from bert.model.dropout import philox
 class Choice(NamedTuple):
     """How the next token is chosen.
 
-    Temperature divides the scores; 0 takes the best token. Of the others, only the `top_k` likeliest remain (0: all);
-    of these, only as many of the likeliest as together have a probability of `top_p` at least (Holtzman et al. 2019).
+    Temperature divides the scores; 0 takes the best token. Otherwise only the `top_k` likeliest tokens remain (0: all).
+    Of these remain only as many of the likeliest as have a probability of at least `top_p` together (Holtzman et al.
+    2019).
     """
 
     temperature: float = 1.0
@@ -28,9 +29,9 @@ class Choice(NamedTuple):
 def candidates(logits: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the probabilities [B, K] float64 and the ids [B, K] of the tokens that may be chosen.
 
-    logits [B, V] float32. The tokens are in the order of their probabilities if any are excluded: of those with equal
-    scores, the one with the lower id comes first. The probabilities of each row add up to 1; those of tokens that
-    `top_p` excludes are 0.
+    logits [B, V] float32. If any tokens are excluded, the others are in the order of their probabilities; if two have
+    equal scores, the one with the lower id comes first. The probabilities of each row add up to 1. Tokens that `top_p`
+    excludes have the probability 0.
     """
     scores, ids = _likeliest(logits, choice)
     probabilities = tf.nn.softmax(tf.cast(scores, tf.float64) / (choice.temperature or 1.0))

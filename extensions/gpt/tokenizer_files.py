@@ -16,9 +16,10 @@ from extensions.tokenizers import byte_bpe
 
 
 def read_tokenizer(folder: Path, config: ModelConfig) -> str:
-    """Return the content of the `tokenizer.json` that the folder has, or that its vocab.json and merges.txt make.
+    """Return the content of the folder's `tokenizer.json`, or make it from its vocab.json and merges.txt.
 
-    Raise InputError if it has neither, if they are not those of a byte-level BPE, or if the model has fewer rows.
+    Raise InputError if it has neither, if the files are not a byte-level BPE, or if the model has fewer rows than there
+    are tokens.
     """
     tables, (path, *_) = byte_bpe.tables_of(folder)
     text = byte_bpe.text_of_tables(tables, path)

@@ -16,7 +16,10 @@ from extensions.kernels.comparison import compared, compiled_in_16_bits
 
 
 def supports(tokens: int | None, head_width: int, rate: float) -> bool:
-    """Return whether sequences of so many tokens are taken, with heads of that width; cuDNN refuses for itself."""
+    """Return whether fused attention takes sequences of `tokens` tokens and heads of `head_width`.
+
+    rate: of dropout. At 0 the answer is always yes: cuDNN itself refuses sizes that it does not support.
+    """
     return rate == 0 or flash.supports(tokens, head_width)
 
 
@@ -31,7 +34,7 @@ def attend(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor, *bits: tf.
 def check(model: ModelConfig, precision: PrecisionConfig, tokens: int) -> None:
     """Raise UsageError if fused attention does not run here, or its results are wrong.
 
-    tokens: length of the run's sequences, for some of which there is no kernel.
+    tokens: length of the run's sequences. With dropout, some lengths have no kernel.
     """
     compiled_in_16_bits("fused_attention", precision)
     heads, width, dtype = model.num_attention_heads, model.hidden_size // model.num_attention_heads, precision.compute

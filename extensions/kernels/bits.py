@@ -9,10 +9,10 @@ from bert.model.dropout import DropoutRng, dropped_levels, random_words, word_ro
 def packed(
     dropout: DropoutRng, shape: tf.Tensor, rate: float, heads: tuple[int, int] | None = None
 ) -> tuple[tf.Tensor, ...]:
-    """Return which elements `apply_dropout` would keep by the bytes of `dropout.bits` with these arguments, as bits.
+    """Return, as bits, which elements `apply_dropout` would keep by the bytes of `dropout.bits` with these arguments.
 
-    One uint8 tensor of this shape, but with an eighth of its columns, or an empty tuple. The lowest bit of a byte is
-    for the first of eight elements; the number of columns is a multiple of 8.
+    The result is one uint8 tensor of this shape with an eighth of its columns, or an empty tuple. The lowest bit of a
+    byte is for the first of eight elements. The number of columns is a multiple of 8.
     """
     seed = dropout.next_seed(rate)
     if seed is None:

@@ -92,7 +92,7 @@ def _module(target: str, operands: Sequence[tf.Tensor], config: dict[str, Any], 
 
 
 def _swapped(shape: Sequence[int]) -> list[int]:
-    """Axes of [B, T, N, H] in the order [B, N, T, H]; those of another rank as they are."""
+    """Return the order of axes that makes [B, N, T, H] of [B, T, N, H]. Axes of another rank keep their order."""
     return [0, 2, 1, 3] if len(shape) == 4 else list(range(len(shape)))
 
 
@@ -126,7 +126,7 @@ def _config(target: str, q: tf.Tensor, factor: float) -> dict[str, Any]:
 
 
 def _numbers(left: int, right: int, left_batch: Sequence[str], right_batch: Sequence[str]) -> dict[str, list[str]]:
-    """Of a product that sums axis `left` of one factor with axis `right` of the other."""
+    """Return the fields of a product that sums axis `left` of one factor with axis `right` of the other."""
     return {
         "lhs_contracting_dimensions": [str(left)],
         "rhs_contracting_dimensions": [str(right)],

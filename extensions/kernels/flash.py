@@ -47,7 +47,7 @@ class Problem(NamedTuple):
 
 
 def supports(tokens: int | None, head_width: int) -> bool:
-    """Return whether there are kernels for sequences of so many tokens and for heads of that width."""
+    """Return whether there are kernels for sequences of `tokens` tokens and heads of `head_width`."""
     return tokens is not None and tokens % SMALLEST == 0 and head_width in HEAD_WIDTHS
 
 
@@ -167,8 +167,8 @@ class _Head:
 def forward(problem: Problem) -> Kernel:
     """Return the kernel that writes the result and the logarithm to base 2 of each row's sum.
 
-    A program computes the rows of some queries. Its loop over the keys keeps the greatest score so far, the sum of the
-    weights relative to that, and the weighted sum of the values, and rescales both when a greater score comes.
+    A program computes the rows of some queries. Its loop over the keys keeps three values: the greatest score so far,
+    the sum of the weights relative to it, and the weighted sum of the values. A greater score rescales the two sums.
     """
     head = _Head("attention_forward", problem, [problem.dtype, "f32"], FORWARD)
     kernel, (output, sums) = head.kernel, head.others
@@ -198,10 +198,10 @@ def forward(problem: Problem) -> Kernel:
 
 
 def by_queries(problem: Problem) -> Kernel:
-    """Return the kernel of the gradient by the queries, and of each row's share: its result times its gradient, added.
+    """Return the kernel of the gradient by the queries and of each row's share.
 
-    With weights w, of which those that are kept are multiplied by c, the gradient by a score is w (c dw - share) or,
-    where it is dropped, -w share.
+    The share is the sum of a row's result times its gradient. With weights w, the gradient by a score is -w share if
+    dropout drops the weight. Otherwise the weight is multiplied by c, and the gradient is w (c dw - share).
     """
     arguments = ["f32", *[problem.dtype] * 3, "f32"]
     head = _Head("attention_by_queries", problem, arguments, BY_QUERIES)
@@ -228,7 +228,7 @@ def by_queries(problem: Problem) -> Kernel:
 
 
 def by_keys(problem: Problem) -> Kernel:
-    """Return the kernel of the gradients by keys and values; a program computes those of some keys.
+    """Return the kernel of the gradients by keys and values. A program computes the gradients of some keys.
 
     Its tiles have the keys as rows.
     """

@@ -66,9 +66,9 @@ class Bases:
     def encoder(
         self, config: ModelConfig, folder: Path, compute: Compute, engine: Literal["tensorflow", "openvino"]
     ) -> Engine:
-        """Return the encoder of a checkpoint that is verified. It is that of an earlier call if the base is the same.
+        """Return the encoder of a verified checkpoint. If an earlier call had the same base, use it again.
 
-        engine: TensorFlow's if there are low-rank updates. Raise as `checkpoint.load_weights` does.
+        engine: must be TensorFlow's if there are low-rank updates. Raise as `checkpoint.load_weights` does.
         """
         key = (base_of(config, folder).digest, compute, engine)
         base = self._encoders.get(key)
@@ -85,5 +85,5 @@ class Bases:
 
 
 def shared_part(encoder: Engine) -> Engine:
-    """Return the part of an encoder that other models may have, too: it without its updates."""
+    """Return the part of an encoder that other models may share: the encoder without its updates."""
     return encoder.base if isinstance(encoder, AdaptedEncoder) else encoder

@@ -27,7 +27,7 @@ class Update(tf.Module):
 
 
 class AdaptedEncoder(InferenceEncoder):
-    """An encoder that other models have, too, with low-rank updates of its own."""
+    """An encoder that shares its base with other models and adds its own low-rank updates."""
 
     def __init__(self, base: InferenceEncoder, updates: Mapping[str, np.ndarray]) -> None:
         """base: with the weights W. updates: A, B and scales by the names of their variables."""

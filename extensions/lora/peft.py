@@ -76,7 +76,7 @@ def read_model(folder: Path, head_name: str, base: Path) -> Model:
     tensors, added = _tensors(folder / WEIGHTS, family)
     kind = _kind(fields, model.head) if head_name == names.AUTO else head_name
     kept = not added and kind in (None, model.head and model.head.kind) and not _has_head(tensors, family)
-    kind = model.head.kind if kept and model.head else kind  # of which the adapter has nothing
+    kind = model.head.kind if kept and model.head else kind  # the adapter has nothing of this head
     model = _of_task(model, kind, tensors, added, family)
     tied = not kind and not added and "masked_lm" in model.match.heads and _has_words(tensors, family)
     settings = _Settings(fields, path, f"{family.prefix}." if added else "", tied)
@@ -111,7 +111,7 @@ def read_model(folder: Path, head_name: str, base: Path) -> Model:
 
 
 def _of_sentences(model: Model, folder: Path) -> Model:
-    """Return the model with what a folder of sentence-transformers says; of another one with what the base says.
+    """Return the model with the settings of sentence-transformers in the adapter's folder, if it has any.
 
     Raise InputError, naming the setting, for what is not supported.
     """
@@ -131,13 +131,16 @@ def _of_sentences(model: Model, folder: Path) -> Model:
 
 
 def _kind(fields: Mapping[str, Any], head: Head | None) -> str | None:
-    """Return the kind of head of an adapter by its task: that of the base if it is of this task, as in peft."""
+    """Return the kind of head that the adapter's task needs; None if no kind fits.
+
+    If the base's head fits, return its kind, as peft does.
+    """
     of_task = [name for name, task in TASKS.items() if task == fields.get("task_type")]
     return head.kind if head and head.kind in of_task else next(iter(of_task), None)
 
 
 def _head(made: Model, base: Model, folder: Path) -> Head | None:
-    """Return what the outputs of the adapter mean: with the names of the base's classes, as in peft, if they fit."""
+    """Return what the adapter's outputs mean, with the names of the base's classes if they fit, as in peft."""
     head, own = made.head, base.head
     if head is None:
         return None
@@ -163,9 +166,9 @@ def _has_head(tensors: Mapping[str, np.ndarray], family: Family) -> bool:
 
 
 def _of_task(model: Model, kind: str | None, tensors: Mapping[str, np.ndarray], added: bool, family: Family) -> Model:
-    """Return the base without the head of masked words if the adapter changes its table in a model without this head.
+    """Return the base without its head of masked words, if the adapter has no such head and changes the word table.
 
-    added: whether the names of the adapter are those of a model without a head.
+    added: whether the adapter's names come from a model without a head.
     """
     if not (kind or added) or not _has_words(tensors, family):
         return model
@@ -204,7 +207,7 @@ def _with_heads(
     updates: dict[str, np.ndarray],
     kept: bool,
 ) -> Model:
-    """Return the base with the tensors of the adapter in place of its own, and with the updates.
+    """Return the base with the adapter's tensors instead of the base's, and with the updates.
 
     kept: whether the base keeps the head of its task.
     """
@@ -247,10 +250,10 @@ class _Settings:
     """The rank and the factor of each update of an adapter."""
 
     def __init__(self, fields: Mapping[str, Any], path: Path, added: str, tied: bool) -> None:
-        """added: what the names of modules have here and not there. tied: whether the head of masked words reads a
-        table that the adapter changes.
+        """Take the settings of an adapter. Raise InputError if it computes something else than LoRA from its tensors.
 
-        Raise InputError if the adapter is another function of its tensors than LoRA's.
+        added: what module names begin with here, but not in the adapter. tied: whether the head of masked words reads a
+        table that the adapter changes.
         """
         self._fields, self._path, self._added = fields, path, added
         rank, alpha = fields.get("r"), fields.get("lora_alpha")
@@ -299,7 +302,7 @@ def _is_alpha(value: object) -> bool:
 
 
 def _tensors(path: Path, family: Family) -> tuple[dict[str, np.ndarray], bool]:
-    """Return the tensors by their names in a model of transformers with a head, and whether theirs have no head."""
+    """Return the tensors by their names in a transformers model with a head, and whether theirs has none."""
     files.check_regular(path)
     found, added = {}, False
     try:
@@ -338,7 +341,7 @@ def write_model(model: Model, folder: Path) -> None:
     head = model.head.kind if model.head else ""
     pooler, moved = f"{family.prefix}.pooler.dense.", family.poolers.get(head)
     of_heads, saved = {}, set[str]()
-    # A module is saved as a whole, also where only its bias differs from that of the base.
+    # A module is saved as a whole, also where only its bias differs from the base's.
     differing = model.settings.get("imported", {}).get(CHANGED, ())
     changed = {weight.name(family).rpartition(".")[0] for weight in model.match.weights if weight.ours in differing}
     for weight in model.match.weights:

@@ -112,7 +112,7 @@ def _ask(model: MaskedWords, copies: _Copies) -> np.ndarray:
     answers = []
     for begin in range(0, total, batch):
         end = min(begin + batch, total)
-        count = min(batch, 1 << (end - begin - 1).bit_length())  # few different shapes, each of which is compiled
+        count = min(batch, 1 << (end - begin - 1).bit_length())  # few different shapes: each one is compiled
         rows = np.minimum(np.arange(begin, begin + count), total - 1)  # the last ones may be a copy that no word is in
         first, last = np.searchsorted(copies.words[:, 0], [begin, end])
         copy, number, word = copies.words[first:last].T

@@ -56,7 +56,10 @@ class OpenVINOEncoder:
         given: Sequence[tf.TensorSpec] = (),
         compiled: bool = True,
     ) -> Callable[..., Any]:
-        """As `Engine` has it."""
+        """Return a function of ids, mask, segments [B, T] int32 and arrays of the specifications `given`.
+
+        OpenVINO computes the hidden states, and TensorFlow computes `then`. For the arguments see `Engine.function`.
+        """
         depth = self._encoder.config.num_hidden_layers
         wanted = [layer % (depth + 1) for layer in layers]  # 0 to depth
         model = self._model(tuple(sorted(set(wanted))), at_places)
@@ -84,7 +87,7 @@ class OpenVINOEncoder:
 
 
 class Int8Encoder(OpenVINOEncoder):
-    """Computes the last hidden states in 8 bits, as a file of an export has them. What is not in it is TensorFlow's."""
+    """Computes the last hidden states in 8 bits, from the file of an export. TensorFlow computes the rest."""
 
     name = "openvino_int8"
 
@@ -149,9 +152,9 @@ class _Compiled:
 def shared_core() -> openvino.Core:
     """Return the core of this process, which is never freed.
 
-    OpenVINO's plugin for CPUs gives the thread that loads it another stack for handlers of signals. When the core is
-    freed, it puts the earlier one back. Of two cores the second would put back that of the first, which may be gone;
-    the next signal, such as a request to stop, would then end the process by a segmentation fault.
+    When OpenVINO's plugin for CPUs is loaded, it gives the thread another stack for handlers of signals. When the core
+    is freed, the plugin restores the earlier stack. With two cores, the second would restore the stack of the first,
+    which may be gone. Then the next signal, such as a request to stop, would end the process with a segmentation fault.
     """
     return openvino.Core()
 

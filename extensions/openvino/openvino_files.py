@@ -24,8 +24,8 @@ Narrowed = tuple[Any, dict[str, Any]]  # a model in 8 bits, and what model.json 
 def write(exported: Exported, folder: Path, narrowed: Callable[[Any], Narrowed] | None = None) -> None:
     """Write the model's files to a folder.
 
-    narrowed: makes a model in 8 bits of OpenVINO's model in float32; None: it stays float32. Raise IntegrityError if
-    the logits in float32 are not those of our model; those in 8 bits are only measured.
+    narrowed: makes a model in 8 bits from OpenVINO's model in float32; None: it stays float32. Raise IntegrityError if
+    the logits in float32 differ from our model's. The logits in 8 bits are only measured.
     """
     whole = folder / "float32.onnx"
     onnx_graph.save(exported.model, whole)  # which empties the weights of a large model
@@ -52,7 +52,7 @@ def compare(exported: Exported, model: Any, tolerance: float | None) -> float:
 
 
 def compiled(model: Any) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]]:
-    """Return a function of a model's inputs in their order that gives its outputs. What is not 8 bits is float32."""
+    """Return a function from a model's inputs, in their order, to its outputs. What is not 8 bits is float32."""
     request = shared_core().compile_model(model, "CPU", settings_for("float32")).create_infer_request()
 
     def compute(given: Sequence[np.ndarray]) -> list[np.ndarray]:

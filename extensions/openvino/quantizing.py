@@ -118,7 +118,7 @@ def _pattern(part: str) -> str:
 
 
 def _by_change(exported: Exported, model: Any, rows: Sequence[Row]) -> list[str]:
-    """Return the parts of the model, that whose quantisation alone changes the outputs most first."""
+    """Return the parts of the model, first the part whose quantisation alone changes the outputs most."""
     parts = [f"layer_{number}" for number in range(exported.config.num_hidden_layers)] + [OUTSIDE]
     few = rows[:COMPARED]
     whole = compiled(model)

@@ -15,7 +15,7 @@ from extensions.pubmed import mathml
 WRAPPED = b'<record xmlns:mml="http://www.w3.org/1998/Math/MathML" xmlns:xlink="http://www.w3.org/1999/xlink">'
 NO_LABELS = ("", "UNLABELLED", "UNASSIGNED")
 POWER = re.compile(r"[-+\u2212\u2013]?(?:\d+(?:[.,/\xb7]\d+)*|[kmnNx])")  # 1<sup>st</sup> is none
-DISPLAYED = ("DispFormula", "disp-formula")  # formulas on a line of their own
+DISPLAYED = ("DispFormula", "disp-formula")  # formulas on a separate line
 FORMULAS = (*DISPLAYED, "inline-formula", "alternatives")
 SCRIPTS = {"sup": "^", "sub": "_"}
 TRUNCATED = re.compile(r"\s*[(\[]ABSTRACT TRUNCATED(?: AT \d+ WORDS)?[)\]]\.?$")
@@ -67,7 +67,7 @@ def _text(element: ElementTree.Element | None) -> tuple[str, int]:
 
 
 def _marked(element: ElementTree.Element) -> str:
-    """Return the text of an element, in which powers can be told from digits, and bold headings from words."""
+    """Return the text of an element. Mark powers so that they are no digits; set bold headings apart from words."""
     text = element.text or ""
     for child in element:
         inner, tail = _inner(child, element), child.tail or ""

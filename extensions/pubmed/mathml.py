@@ -94,7 +94,7 @@ def without_mark(before: str, text: str) -> str:
 
 def _needs_space(text: str, before: Piece, part: Piece) -> bool:
     if stands_apart(text, part.text):
-        return not (before.text.isdecimal() and part.text.isdecimal())  # digits, each in an element of its own
+        return not (before.text.isdecimal() and part.text.isdecimal())  # digits, each in a separate element
     return before.is_built and text[-1].isalnum() and part.text[0].isalnum()
 
 
@@ -113,7 +113,7 @@ def _fraction(element: Element, parts: Sequence[Piece]) -> Piece:
 
 
 def _scripts(base: Piece, below: Piece, above: Piece) -> Piece:
-    """Return a base with what is below and above its end, each of which may be empty."""
+    """Return a base with its subscript and its superscript. Each of these may be empty."""
     text, is_built = base.text.strip(), base.is_built
     lower, upper = below.text.strip(), above.text.strip()
     if lower:
@@ -129,7 +129,7 @@ def _scripts(base: Piece, below: Piece, above: Piece) -> Piece:
 
 
 def _over_or_under(base: Piece, below: Piece, above: Piece) -> Piece:
-    """Return a base with an accent, or with what is under and over it as that of a sum is."""
+    """Return a base with an accent, or with what is under and over it written like the limits of a sum."""
     text, upper = base.text.strip(), above.text.strip()
     if below.text.strip() in LINES:
         below = Piece("")
@@ -141,7 +141,10 @@ def _over_or_under(base: Piece, below: Piece, above: Piece) -> Piece:
 
 
 def _with(build: Callable[[Piece, Piece, Piece], Piece], *order: int) -> Callable[[Element, Sequence[Piece]], Piece]:
-    """Return what builds a piece of a base and its scripts. order: the places of those below and above; 0: none."""
+    """Return a function that builds a piece from its parts: a base and its scripts.
+
+    order: the places of the scripts below and above among the parts; 0: there is no such script.
+    """
 
     def built(element: Element, parts: Sequence[Piece]) -> Piece:
         if len(parts) != max(order) + 1:
@@ -176,7 +179,7 @@ def _joined(separator: str, first: int = 0) -> Callable[[Element, Sequence[Piece
 
 
 def _semantics(element: Element, parts: Sequence[Piece]) -> Piece:
-    """Return what is shown: of what has annotations the first element that is none."""
+    """Return the first part that is no annotation."""
     names = list(map(_name, element))
     shown_ones = [part for name, part in zip(names, parts, strict=True) if not name.startswith("annotation")]
     return next(iter(shown_ones or parts), Piece(""))

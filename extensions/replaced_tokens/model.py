@@ -94,7 +94,7 @@ def uniforms(dropout: DropoutRng, tokens: TokenBatch, masked: Masked) -> tf.Tens
     )
 
     def beside(step: int) -> tf.Tensor:
-        """Return the words so many places further on [M], or 0 where another text begins or a row ends."""
+        """Return the words `step` places further on [M], or 0 where another text begins or a row ends."""
         there = tf.clip_by_value(masked.places + step, 0, tf.size(ids) - 1)
         same = (tf.gather(text, there) == tf.gather(text, masked.places)) & (there // length == masked.places // length)
         return tf.gather(ids, there) * tf.cast(same, tf.int32)
@@ -136,10 +136,10 @@ def draw(products: tf.Tensor, bias: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
 
 
 def divided_draw(products: tf.Tensor, bias: tf.Tensor, uniform: tf.Tensor, size: int, parts: Parts) -> tf.Tensor:
-    """Return the words that `draw` returns for all `size` words, where each part has the scores of some of them.
+    """Return the words that `draw` returns for all `size` words. Each part has the scores of only some words.
 
-    Each number tells first the part that has the word, by the sums of all parts, and then the word within that part. So
-    all parts return the same words, which are those of the undivided model but for rounding.
+    Each random number first selects the part, by the sums of all parts, and then the word within that part. So all
+    parts return the same words. Except for rounding, these are the words of the undivided model.
     """
     every = parts.gather(_sums(products, bias), "vocabulary/shares")  # [parts, 2, M]
     owner, within = _owner(every, uniform)

@@ -40,7 +40,7 @@ class ReplacedTokens(Task):
         return {"mlm": tf.reduce_sum(batch["masked_lm_weights"]), "rtd": tf.reduce_sum(tokens)}
 
     def measure(self, batch: Batch, mode: Mode) -> dict[str, losses.Measure | losses.Detection]:
-        """Return the summed losses, the numbers of correct predictions, and those of the detection."""
+        """Return the measures of the generator's predictions and of the detection, by the names of the objectives."""
         tokens = TokenBatch(batch["input_ids"], batch["input_mask"], batch["segment_ids"], batch.get("position_ids"))
         words, weights = (tf.reshape(batch[f"masked_lm_{name}"], [-1]) for name in ("ids", "weights"))
         measures = self.module.measure(tokens, Masked(read_indices(batch)[0], words, weights), mode)

@@ -34,7 +34,7 @@ VECTORS, PASSAGES, OFFSETS, KEYS = "vectors.npy", "passages.jsonl", "offsets.npy
 
 @dataclass(frozen=True, kw_only=True)
 class Vectors:
-    """How the vectors of an index are made and compared: the vectors of another one cannot stand beside them."""
+    """How the vectors of an index are made and compared. Vectors made in another way cannot be in the same index."""
 
     model: dict[str, str]
     """hashes of the weights and of the files that describe them"""

@@ -145,8 +145,8 @@ class Cutter:
     def __init__(self, tokenizer: Tokenizer, length: int, stride: int | None = None, before: str = "") -> None:
         """length: tokens of a passage, with its title, [CLS] and [SEP]; at least `FEWEST`.
 
-        stride: tokens from the beginning of a passage to that of the next one; None: three quarters of a passage.
-        before: the prompt that the model reads before each passage. Raise UsageError if it leaves too few tokens.
+        stride: tokens between the beginnings of two passages; None: three quarters of a passage. before: the prompt
+        that the model reads before each passage. Raise UsageError if it leaves too few tokens.
         """
         prompt = len(tokenizer.encode([before])[0])
         self.tokenizer, self.length, self.stride = tokenizer, length - prompt, stride
@@ -168,7 +168,7 @@ class Cutter:
                     yield Passage(text.id, text.title, start, end, text.text[start:end])
 
     def embedded(self, passage: Passage) -> str:
-        """Return what the model reads: the title, of which at most half of a passage's tokens, and the passage."""
+        """Return what the model reads: the title, cut to at most half of a passage's tokens, and the passage."""
         title = self._short(passage.title)[0]
         return f"{title} {passage.text}" if title else passage.text
 
@@ -182,10 +182,11 @@ class Cutter:
 
 
 def _spans(starts: np.ndarray, ends: np.ndarray, room: int, stride: int) -> Iterator[tuple[int, int]]:
-    """Yield the characters of each passage of a text, given those of its tokens.
+    """Yield the first character and the end of each passage of a text. starts, ends: the same of its tokens.
 
-    Neighbours share the tokens between the beginning of the one and the end of the other. If there is white space
-    among these, the later begins at the first, and the earlier ends at the last place of it.
+    Neighbours share the tokens between the beginning of the later passage and the end of the earlier one. If these
+    tokens have white space between them, the later passage begins at the first white space, and the earlier one ends at
+    the last.
     """
     count, begin = len(starts), 0
     windows = cut(count, room, stride) if count else []

@@ -33,10 +33,11 @@ DESCRIBES = "config.json"  # the same during the whole life of a run
 
 
 def fetch(run: Path) -> None:
-    """Bring a run from its URL to `run`, its copy, if that is older: its files, and the checkpoint to use.
+    """Copy a run from its URL to `run`, if the local copy is older: its files, and the checkpoints to use.
 
-    That is the one which `best.json` names, and the newest whole one. What is here and newer stays. Raise UsageError if
-    what is here is of another run, InputError if the store has no run, and as `object_store.fetch` does.
+    These are the one that `best.json` names and the newest whole one. Newer local checkpoints stay. Raise UsageError if
+    the local copy is of another run, InputError if neither it nor the store has a checkpoint, and as
+    `object_store.fetch` does.
     """
     if not take_up(run) and not checkpoint.steps(run):
         raise InputError(f"{url_of_copy(run)}: no run directory with a checkpoint; check the URL")
@@ -139,7 +140,7 @@ class Mirror:
         self._thread.start()
 
     def stop(self, patience: float | None = None) -> None:
-        """Send nothing more; wait, at most so many seconds, for what is being sent."""
+        """Send nothing more. Wait for what is being sent, at most `patience` seconds; None: without limit."""
         self._over.set()
         self._thread.join(patience)
 

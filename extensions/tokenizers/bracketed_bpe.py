@@ -36,8 +36,8 @@ def text_of(path: Path) -> str:
 class BracketedBPE(ByteBPE):
     """The tokenizer in a `tokenizer.json`.
 
-    Raise InputError if the file is of another kind, or if texts or rows would be made otherwise than those of
-    ModernBERT.
+    Raise InputError if the file is of another kind, or if it would make other texts or rows than ModernBERT's
+    tokenizer.
     """
 
     def __init__(self, path: Path) -> None:

@@ -91,10 +91,10 @@ class _File:
 class ByteBPE:
     """The tokenizer in a `tokenizer.json`.
 
-    size: number of its tokens. vocabulary: their ids. made: ids of those that merges make of bytes. added: tokens that
-    are parts of texts, or special, without merges.
+    size: number of its tokens. vocabulary: their ids. made: ids of the tokens that merges make from bytes. added:
+    tokens without merges that are special or parts of texts.
 
-    Raise InputError if the file is not that of a byte-level BPE with GPT-2's rules and with these special tokens.
+    Raise InputError if the file is not a byte-level BPE with GPT-2's rules and with these special tokens.
     """
 
     def __init__(self, path: Path, special: tuple[str, ...] = GPT2) -> None:
@@ -131,7 +131,7 @@ class ByteBPE:
         return ids
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        """Return the ids of each text, and for each token the characters, half open, of which it has a byte."""
+        """Return the ids of each text, and for each token the half-open range of characters that it has bytes from."""
         encoded: list[tuple[list[int], list[tuple[int, int]]]] = [([], []) for _ in texts]
         begin = [0] * len(texts)
         for owners, pieces in _groups(texts, self.prefix):
@@ -186,8 +186,8 @@ def _pieces(text: str, border: re.Pattern[str] = BORDER) -> list[str]:
 def build(tables: Tables, where: Path) -> Tokenizer:
     """Return the tokenizer of a vocabulary and its merges, which came from `where`.
 
-    Raise InputError unless they are those of a byte-level BPE: the ids 0, 1, 2, ..., all 256 bytes, the special tokens,
-    and the parts and the result of every merge.
+    Raise InputError unless they form a byte-level BPE: the ids 0, 1, 2, ..., all 256 bytes, the special tokens, and the
+    parts and the result of every merge.
     """
     _check(tables, where)
     tokenizer = Tokenizer(models.BPE(vocab=tables.vocabulary, merges=tables.merges))
@@ -216,7 +216,7 @@ def _check(tables: Tables, where: Path) -> None:
 
 
 def made(vocabulary: Vocabulary, merges: Iterable[Sequence[str]]) -> np.ndarray:
-    """Return the ids, in order, of the bytes and of what the merges make of them; others need no text to have them."""
+    """Return the ids, in order, of the bytes and of the tokens that merges make. Others may occur in no text."""
     return np.unique([vocabulary[token] for token in (*BYTES, *map("".join, merges))])
 
 
@@ -322,7 +322,7 @@ def find(folder: Path) -> tuple[Path, Path]:
 def tables_of(folder: Path) -> tuple[Tables, list[Path]]:
     """Return the tokenizer of a folder's `tokenizer.json`, or else of GPT-2's two files; and the files.
 
-    Raise InputError if it has none of them, if they are not those of a byte-level BPE, or if others contradict them.
+    Raise InputError if it has none of them, if they are not a byte-level BPE, or if other files contradict them.
     """
     check_settings(folder, False, ("GPT2",))
     if (path := folder / TOKENIZER).is_file():
@@ -361,9 +361,9 @@ def check_settings(folder: Path, prefix: bool, classes: Sequence[str]) -> None:
 def check_prefix(settings: Mapping[str, Any], prefix: bool, path: Path) -> None:
     """Raise InputError if a tokenizer_config.json says something else of the space before a text than the tokenizer.
 
-    prefix: what the tokenizer says. Of a contradiction transformers 4 takes the settings, where a missing one is false,
-    and transformers 5 the tokenizer, or the settings for RobertaTokenizer. It writes the class TokenizersBackend, which
-    earlier versions do not know.
+    prefix: what the tokenizer says. If they contradict each other, transformers 4 follows the settings, where a missing
+    one is false. transformers 5 follows the tokenizer, but the settings for RobertaTokenizer. It writes the class
+    TokenizersBackend, which earlier versions do not know.
     """
     stated = settings.get("add_prefix_space", False)
     if stated is not prefix and settings.get("tokenizer_class") != "TokenizersBackend":

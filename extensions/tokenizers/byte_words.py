@@ -25,7 +25,7 @@ BYTE_OF = {chr(number): number for number in PRINTED} | {
 
 
 def bytes_of(token: str) -> bytes:
-    """Return the bytes that the characters of a token stand for; those of its text if it is none of bytes."""
+    """Return the bytes that a token's characters stand for. If not all stand for bytes, return the token in UTF-8."""
     numbers = [BYTE_OF.get(character) for character in token]
     return token.encode("utf-8") if None in numbers else bytes(number for number in numbers if number is not None)
 

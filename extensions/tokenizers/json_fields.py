@@ -11,7 +11,7 @@ from bert.core import files
 from bert.core.errors import InputError
 from bert.text.vocabulary import TOKENIZER
 
-MAX_CHARACTERS = 256 << 20  # of a tokenizer.json; that of 50,257 tokens has two million
+MAX_CHARACTERS = 256 << 20  # of a tokenizer.json; one with 50,257 tokens has two million
 T = TypeVar("T")
 
 

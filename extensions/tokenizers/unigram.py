@@ -29,7 +29,7 @@ TOGETHER = 1 << 20  # characters that are encoded at once: each token takes some
 
 
 def is_kind(fields: dict[str, Any]) -> bool:
-    """Return whether a `tokenizer.json` of this content is that of a Unigram model."""
+    """Return whether a `tokenizer.json` with this content is a Unigram model."""
     model = fields.get("model")
     return isinstance(model, dict) and model.get("type") == KIND
 
@@ -42,11 +42,11 @@ def text_of(path: Path) -> str:
 class Unigram:
     """The tokenizer in a `tokenizer.json`.
 
-    fields: the content of the file. vocabulary: ids of its tokens. mask_strips: whether `<mask>` stands for the spaces
-    before it, too.
+    fields: the content of the file. vocabulary: ids of its tokens. mask_strips: whether `<mask>` also stands for the
+    spaces before it.
 
-    Raise InputError if the file is of another kind, or if texts or rows would be made otherwise than those of
-    XLM-RoBERTa.
+    Raise InputError if the file is of another kind, or if it would make other texts or rows than XLM-RoBERTa's
+    tokenizer.
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,7 +61,7 @@ class Unigram:
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], np.ndarray]]:
         """Return the ids of each text, and the characters that each token came from [n, 2], half open.
 
-        The space before a word is not among them, and a token that has no character of its own has the next one.
+        The space before a word is not among them. If a token has no character, it gets the next one.
         """
         return [
             (encoding.ids, _without_spaces(encoding.offsets, text))
@@ -122,7 +122,10 @@ def _read(path: Path) -> _Content:
 
 
 def _without_special(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the tokenizer that finds no special token in a text: a piece with a space in it is in no word."""
+    """Return the fields of a tokenizer that finds no special token in a text.
+
+    Each special piece gets a space at its end, so that no word contains it.
+    """
     special = {*SPECIAL, *NOT_USED}
     pieces = [[f"{piece} " if piece in special else piece, score] for piece, score in fields["model"]["vocab"]]
     return fields | {"added_tokens": [], "post_processor": None, "model": fields["model"] | {"vocab": pieces}}

@@ -39,7 +39,7 @@ def run(words: Sequence[str]) -> NoReturn:
     for number in range(count):
         own = number, count
         variables = os.environ | place.by_gloo(own, own, (0, 1), host, LOOPBACK, port) | {"HOROVOD_GLOO_IFACE": "lo"}
-        # The kernel ends it when this process is killed. A group of its own has all that it starts.
+        # The kernel ends it when this process is killed. All that it starts is in its process group.
         line = ["setpriv", "--pdeathsig", "TERM", *command]
         rank = processes.start(line, env=variables, process_group=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         ranks.append(rank)
@@ -58,7 +58,7 @@ def run(words: Sequence[str]) -> NoReturn:
 
 
 def _relay(source: IO[bytes], target: int) -> None:
-    """Copy lines whole: under PYTHONUNBUFFERED they come in pieces, which those of another rank would part."""
+    """Copy whole lines. Under PYTHONUNBUFFERED a line comes in pieces, and another rank's could come between them."""
     for line in source:
         with LOCKS[target]:  # the kernel keeps no more than 4 KiB together
             while line:

@@ -44,7 +44,7 @@ def own_interface() -> str:
 
 
 def missing_interface() -> str:
-    """Return that this host has none of the named interfaces; empty if it has one, or none is named."""
+    """Return a message if this host has none of the named interfaces; empty if it has one, or none is named."""
     if not _named() or own_interface():
         return ""
     here = ", ".join(name for _, name in socket.if_nameindex())

@@ -58,7 +58,7 @@ def replace(command: Sequence[str]) -> NoReturn:
 
 
 def with_flags(words: Sequence[str]) -> NoReturn:
-    """Run `NAME COMMAND...`: the command, with the words of a variable behind it.
+    """Run `NAME COMMAND...`: the command, and behind it the words of the variable NAME.
 
     Quotes and backslashes group characters into words, as in a shell. Nothing is expanded or run.
     """

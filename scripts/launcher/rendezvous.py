@@ -18,9 +18,9 @@ import socket
 import threading
 import time
 
-# The keys that the client waits for: numbers, in the scopes of all ranks, of those of a host and of those with the same
-# place on their hosts, also where a process set's name is behind it. It asks for all others (rank_N) only once, and
-# goes on without them. bert.training.distributed asks whether a key in the scope "waited" is there.
+# The keys that the client waits for: numbers, in three scopes: all ranks, the ranks of a host, and the ranks with the
+# same place on their hosts. A process set's name may follow the scope. The client asks for other keys (rank_N) only
+# once, and goes on without them. bert.training.distributed asks whether a key in the scope "waited" is there.
 AWAITED = re.compile("/(global|local_|cross_)[^/]*/[0-9]+")
 PATIENCE = 5.0  # seconds for which a GET waits for its key, and a connection for the rest of a request or of an answer
 LARGEST = 1 << 20  # bytes of a request; the addresses of 1,000 ranks are some 100 KB
@@ -41,7 +41,7 @@ class _Client:
 
 
 class Rendezvous:
-    """A server on a free port of all interfaces, as that of horovodrun; it runs in a thread until the process ends."""
+    """A server like horovodrun's, on a free port of all interfaces. It runs in a thread until the process ends."""
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self.requests = 0

@@ -82,7 +82,7 @@ def mpirun(words: Sequence[str]) -> NoReturn:
 
 
 def _start(script: str, options: command_line.Options, runner: Sequence[str], by_gloo: bool) -> NoReturn:
-    """Run the ranks by the command that takes theirs behind it; a single one on this host without it."""
+    """Run the ranks: `runner`, and behind it their command. Run a single rank on this host without `runner`."""
     ranks = command_line.number_of_ranks(script, options)
     number = supervisor.UNNUMBERED if runner[:2] == HERE else supervisor.HOROVODRUN
     extra = command_line.passed_names(script, options)

@@ -9,8 +9,8 @@ from pathlib import Path
 SCRIPTS = Path(__file__).absolute().parents[1]  # not resolved: the other hosts have the folder under the name used here
 
 SHOWN = re.compile("(OMP_NUM|TF_CPP|TF_NUM|HOROVOD|NCCL)_")  # by --dry-run
-# Variables that mpirun passes to other hosts by name; the others are those of that host. Those of object stores are
-# passed if they are no secrets, such as a region.
+# Variables that mpirun passes to other hosts by name; the others keep that host's values. Variables of object stores
+# are passed if they are no secrets, such as a region.
 PASSED_ON = re.compile("(BERT|HOROVOD|NCCL|OMP|TF|XLA|AWS|AZURE|GOOGLE)_|(LD_LIBRARY_PATH|PATH|PYTHONPATH|VENV)$")
 # Variables that horovodrun, mpirun and the ranks on this host get besides. horovodrun writes its whole environment on
 # the command line of each rank, where every user of the machine can read it.
@@ -82,7 +82,7 @@ def prepare_environment() -> None:
 
 
 def set_defaults(**variables: str) -> None:
-    """Set those of the variables that are not set or empty."""
+    """Set each of the variables that is empty or not set."""
     for name, value in variables.items():
         os.environ[name] = os.environ.get(name) or value
 

@@ -28,7 +28,7 @@ def run(words: Sequence[str]) -> NoReturn:
     mpi = os.environ.get("MPI") or ("none" if ranks <= runners.MOST_BY_GLOO else "pmix")
     if mpi == "none":
         runners.wait_for_all(ranks)
-    # The ranks report by lines of their own, so each task's lines must stay whole. A rank that stopped on request ends
+    # The ranks report by separate lines, so each task's lines must stay whole. A rank that stopped on request ends
     # with 0 for srun (`processes.rank`); any other end of one ends all, because the others would wait for it.
     command = ["srun", f"--mpi={mpi}", "--label", "--kill-on-bad-exit=1"]
     command.append(f"--cpu-bind={'none' if options.bind else 'cores'}")

@@ -82,7 +82,7 @@ class Supervisor:
         return self._explain(status)
 
     def _stop(self, *_: int | FrameType | None) -> None:
-        """Ask the ranks of this host to stop, whereupon all save. If that cannot be, or a second time, end all."""
+        """Ask this host's ranks to stop; then all ranks save. If that is impossible, or the second time, end all."""
         here = [process for host, process in self.started if host == self.host]
         if not self.stopping and here and len(self.started) == self.ranks:
             for process in here:
@@ -126,10 +126,10 @@ class Supervisor:
                     self._stop()
 
     def _lines(self, source: IO[bytes]) -> Iterator[bytes]:
-        """Yield the lines of the ranks without their numbers; keep those of horovodrun or mpirun itself.
+        """Yield the lines of the ranks without their numbers; keep the lines that horovodrun or mpirun itself prints.
 
-        Open MPI numbers all that a rank writes at once. A line may come in several such pieces, as Python's do under
-        PYTHONUNBUFFERED, with pieces of other ranks between them.
+        Open MPI numbers each piece that a rank writes at once. A line may come in several such pieces, as Python's do
+        under PYTHONUNBUFFERED, with pieces of other ranks between them.
         """
         begun: dict[bytes, bytes] = {}
         for line in source:
@@ -149,7 +149,7 @@ class Supervisor:
         yield from begun.values()
 
     def _explain(self, status: int) -> int:
-        """Print why the ranks ended, where no rank has; return the status to end with."""
+        """Print why the ranks ended, unless a rank has said so; return the status to end with."""
         if self.statuses:
             code = failing_status(self.statuses)
             if code > 128:
@@ -180,10 +180,11 @@ class Supervisor:
 
 
 def failing_status(statuses: Sequence[int]) -> int:
-    """Return the status of the rank that failed, of all that did.
+    """Return the status of the rank that failed first, as far as the statuses tell.
 
-    It is a documented one, or else one of a signal, but for ranks that were told to end, or else the first of the
-    others, which may have noticed only that a rank was gone.
+    It is the first documented status. If there is none, it is the first that a signal caused, except for ranks that
+    were asked to end. If there is none either, it is the first of the others; such a rank may only have noticed that
+    another one was gone.
     """
     return next(
         (
