@@ -152,7 +152,7 @@ def dropped_levels(rate: float) -> int:
 
 
 def micro_batch_seed(seed: int, step: tf.Tensor, micro_batch: tf.Tensor) -> tf.Tensor:
-    """Return the seed of a `DropoutRng`, [2] int64; `micro_batch` is its number among those of all ranks.
+    """Return the seed of a `DropoutRng`, [2] int64. micro_batch: its number in the update, over all ranks.
 
     The first numbers of two seeds are at least 2**20 apart, which leaves room for the numbers of the masks.
     """

@@ -77,7 +77,7 @@ class Observed:
 
 
 class Cache(Protocol):
-    """Keys and values of the tokens before, for each layer. A forward pass appends those of the new tokens."""
+    """Keys and values of the tokens before, for each layer. A forward pass appends the new tokens' keys and values."""
 
     def branch(self, number: int) -> "Cache":
         """Return the cache of branch `number` of the model: 1 is layer 0, 2 is layer 1, ..."""

@@ -61,7 +61,7 @@ def bucket_by_bucket(
 
     collective: called with the bucket's number and its tensors; it returns one result for each tensor. It runs for the
     next bucket only when the caller has taken all results of the last one. So a caller that uses results at once holds
-    those of one bucket only.
+    the results of one bucket only.
     """
     for number, places in enumerate(divided):
         yield from zip(places, collective(number, [tensors[place] for place in places]), strict=True)

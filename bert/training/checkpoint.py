@@ -509,8 +509,8 @@ def _assign(
 ) -> None:
     """Assign the variables from a checkpoint. Raise InputError if it lacks one or has one too many.
 
-    exactly: the checkpoint must have no other variables; otherwise it may have any but those of `left_over`. apart: as
-    in `assign`. Unless `exactly`, a variable of an update that the checkpoint lacks keeps its value.
+    exactly: the checkpoint must have no other variables; otherwise it may have any that `left_over` does not return.
+    apart: as in `assign`. Unless `exactly`, a variable of an update that the checkpoint lacks keeps its value.
     """
     values = Stored(folder, layers, lambda name: exactly or name in variables or apart(name))
     shapes = values.shapes

@@ -170,7 +170,7 @@ def _start_horovod(run: RunConfig, size: int, tensor: int) -> HorovodCommunicato
             f"several ranks need Horovod, which cannot be imported ({error}); run make setup, or give "
             "--run.communicator tensorflow"
         ) from error
-    # Horovod takes process sets that it learns of later too, but then asks all ranks for new ones in every cycle.
+    # Horovod accepts process sets later too, but then asks all ranks for new ones in every cycle.
     replicas, groups = grid(size, tensor)
     sets = {tuple(ranks): hvd.ProcessSet(ranks) for ranks in (*replicas, *groups) if 1 < len(ranks) < size}
     hvd.init(process_sets=list(sets.values()))

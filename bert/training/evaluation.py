@@ -43,7 +43,7 @@ class Evaluation:
         return mean_measures(self.task.objectives, sums, weights)
 
     def of_all_ranks(self, batches: Mapping[str, Sequence[Batch]]) -> dict[str, float]:
-        """Return the figures over the batches of all ranks and, if there are several sources, those of each source.
+        """Return the figures over the batches of all ranks; if there are several sources, also figures for each source.
 
         batches: by the name of their source. All ranks have the same names; a rank may have no batch. The figures of a
         source end with its name ("mlm_accuracy/books"). An objective may have no figures (`Objective.has_figures`).

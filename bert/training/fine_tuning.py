@@ -17,7 +17,7 @@ C = TypeVar("C", bound=FineTuneConfig)
 
 
 def sources(config: FineTuneConfig, flagged: Collection[str], vocab: Path | None) -> tuple[Path, ModelConfig]:
-    """Return vocabulary and architecture: those of the checkpoint, or the command's if the weights are random.
+    """Return vocabulary and architecture: the checkpoint's or, with random weights, those that the command gives.
 
     flagged: fields of the model that the command gives. vocab: the command's vocabulary, if any. Raise UsageError if
     the command does not name the weights, or if it contradicts their architecture.

@@ -24,7 +24,7 @@ class UpdateGuard(tf.Module):
 
     @property
     def slots(self) -> dict[str, tf.Variable]:
-        """Return its variables by name, including those of the loss scale and the spike detector."""
+        """Return its variables by name, including the variables of the loss scale and the spike detector."""
         counts = {"guard/skipped": self.skipped, "guard/skipped_in_a_row": self.skipped_in_a_row}
         return counts | self.loss_scale.slots | self.spikes.slots
 

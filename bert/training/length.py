@@ -76,7 +76,7 @@ def record(run: Path, step: int, before: int, now: int, end: int) -> None:
 def describe(config: TrainConfig, step: int, before: int) -> str:
     """Return one line about a run that has made `step` of `before` updates and goes on to `config.run.steps`.
 
-    It says whether the learning rates are those of a run that had this length from its beginning.
+    It says whether a run of this length would have had the same learning rates from its beginning.
     """
     run, optimizer = config.run, config.optimizer
     grown = f"{run.path}: run.steps was {before}, now {run.steps}"

@@ -259,9 +259,10 @@ def _recorded(run: Path, config: TrainConfig, data: Manifest) -> dict[str, Any]:
 def _check_settings(
     before: Mapping[str, Any], config: TrainConfig, data: Manifest, may: set[str], run: Path, remedy: str
 ) -> None:
-    """Raise UsageError if the configuration differs from a run's, `before`, in other fields than those of `may`.
+    """Raise UsageError if the configuration differs from a run's, `before`, in a field that may not differ.
 
-    remedy: what the run's own flags would make possible, for the message.
+    may: fields that may differ beside the result of `may_change`. remedy: what the run's own flags would make possible,
+    for the message.
     """
     resolved = flatten(config) | {DATA: manifest.content_hash(data.path)}
     differing = sorted(key for key in resolved.keys() | before.keys() if resolved.get(key) != before.get(key))
