@@ -151,7 +151,7 @@ def _load(path: Path) -> list[Results]:
 
 @contextlib.contextmanager
 def keep(written: Sequence[Path | None], source: Path, options: Any, run: Run) -> Iterator[Compute]:
-    """Yield a function that computes batches and stores their results. It first returns those of an interrupted run.
+    """Yield a function that computes batches and stores their results. It first returns results of an interrupted run.
 
     In the block, signals that ask to stop raise Stopped at the next batch. If `source` is standard input or another
     pipe, or if results go to standard output, nothing is stored and signals are not handled.

@@ -155,7 +155,7 @@ ALSO: Names = {
 
 
 def table(flags: Collection[str]) -> Names:
-    """Return what each name of other programs means, in a command with these flags. The command's flags come first."""
+    """Return what each name of other programs means in a command with these flags. One of `flags` keeps its meaning."""
     if "windows.max_seq_length" in flags:
         names = {**COMMON, **FINE_TUNING, **QUESTIONS, **OURS}
     elif "length.epochs" in flags:

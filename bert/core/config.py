@@ -85,7 +85,7 @@ class BatchConfig:
         return dataclasses.replace(self, per_device=per_device)
 
     def _fitted(self, world_size: int) -> "BatchConfig":
-        """Return the batch with as few micro-batches as possible, or one fewer, and a `total` close to this one's."""
+        """Return the batch with a `total` close to this one's, in as many micro-batches as it needs, or one fewer."""
         largest = self.per_device or self.max_per_device
         most = math.ceil(self.total / (world_size * largest))
         fewest = most if self.fit == "above" else max(1, most - 1)  # these, of the largest size, may almost hold it

@@ -24,8 +24,9 @@ LAYER = "horovod.tensorflow.sync_batch_norm"  # Horovod's one module that needs 
 class _Guard(importlib.abc.MetaPathFinder):
     """Before TensorFlow is imported, check the limits and open the log of a command.
 
-    At the end of its import, TensorFlow imports Keras, if there is one; this takes a third of the time. In a command,
-    hide Keras until then. Also load Horovod without its layer, which would import Keras. Later, `tf.keras` imports it.
+    At its end, the import of TensorFlow imports Keras, if there is one; this takes a third of the time. In a command,
+    hide Keras from it. Also load Horovod without its layer, which would import Keras. `tf.keras` imports Keras when it
+    is used.
     """
 
     def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:

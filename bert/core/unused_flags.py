@@ -19,7 +19,7 @@ def check(config: TrainConfig, flags: Collection[str]) -> None:
         return
     directory = config.run.directory
     if directory is not None and (directory / "config.json").exists():
-        flags = {*flags} & (may_change(config) | {"optimizer.warmup_steps"})  # it keeps the others
+        flags = {*flags} & (may_change(config) | {"optimizer.warmup_steps"})  # the run keeps others
     for flag, reason in _ignored(config):
         if flag in flags:
             raise UsageError(f"--{flag} {reason}")

@@ -16,7 +16,7 @@ from bert.model.weights import axis_of
 
 
 class Added(NamedTuple):
-    """A kind of update: variables from which a term is computed that is added to a weight."""
+    """Variables that a term is computed from, and the weight that the term is added to."""
 
     name: re.Pattern[str]
     """of each of the variables; its group is what the weight's name has, too"""
@@ -45,14 +45,14 @@ ADDED = (LOW_RANK,)
 
 
 def row_of(name: str) -> Added | None:
-    """Return the row of `ADDED` that this variable belongs to, or None."""
+    """Return the row of `ADDED` that a variable of this name belongs to, or None."""
     return next((row for row in ADDED if row.name.fullmatch(name)), None)
 
 
 def terms(names: Iterable[str]) -> dict[str, list[tuple[Added, tuple[str, ...]]]]:
-    """Return the updates that these variables form, by the name of the weight that they are added to.
+    """Return what these variables add to weights, by the name of the weight.
 
-    An update is its row and the names of its variables, in the order of `Added.made_of`.
+    Each entry is a row and the names of its variables, in the order of `Added.made_of`.
     """
     found: dict[str, dict[Added, tuple[str, ...]]] = {}
     for name in names:
@@ -62,21 +62,21 @@ def terms(names: Iterable[str]) -> dict[str, list[tuple[Added, tuple[str, ...]]]
 
 
 def term(row: Added, values: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the term that is added to the weight, computed from the values of the row's variables."""
+    """Return what is added to the weight, computed from the values of the row's variables."""
     of_values: Term = rows.load(row.term)
     return of_values(*values)
 
 
 def tunes(name: str) -> bool:
-    """Return whether a variable belongs to an update.
+    """Return whether a variable belongs to an update that is added to a weight.
 
-    In a model with updates, the encoder's own weights do not learn.
+    In a model with such updates, the encoder's own weights do not learn.
     """
     return row_of(name) is not None
 
 
 def is_learnt(name: str) -> bool:
-    """Return whether a variable belongs to an update and learns in place of the encoder's weights."""
+    """Return whether a variable learns in place of the encoder's weights."""
     row = row_of(name)
     return row is not None and row.learnt.fullmatch(name) is not None
 

@@ -148,7 +148,7 @@ class Output(tf.Module):
     def __init__(self, config: ModelConfig, seed: int, name: str, outputs: int) -> None:
         super().__init__()
         self.output = Dense(Initializer(config, seed), name, config.hidden_size, outputs)
-        self.rate, self.branch = config.hidden_dropout_prob, config.num_hidden_layers + 1  # after those of the encoder
+        self.rate, self.branch = config.hidden_dropout_prob, config.num_hidden_layers + 1  # after the encoder's
 
     def __call__(self, x: tf.Tensor, mode: Mode | None = None) -> tf.Tensor:
         """Return the logits [M, C] float32 of the rows x [M, D]; without a mode there is no dropout."""

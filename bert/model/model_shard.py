@@ -43,7 +43,10 @@ class Parts:
         return last - first, None if self.count == 1 else (first, count)
 
     def places(self, numbers: tf.Tensor, size: int) -> tf.Tensor:
-        """Return the place in this part of each element, or -1 if another part has it. numbers: among `size`."""
+        """Return the place in this part of each element, or -1 if another part has it.
+
+        numbers: of the elements, among `size`.
+        """
         first, last = self.share(size)
         return tf.where((numbers >= first) & (numbers < last), numbers - first, -1)
 

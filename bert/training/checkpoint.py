@@ -420,9 +420,9 @@ def _none(name: str) -> bool:
 
 
 class Stored:
-    """The variables of a checkpoint as a model needs them: updates (`bert.model.added`) are added to their weights.
+    """The variables of a checkpoint as a model needs them: low-rank updates are added to their weights.
 
-    Code that reads a model's weights need not know about updates.
+    Code that reads a model's weights need not know about these updates (`bert.model.added`).
     """
 
     def __init__(
@@ -434,7 +434,7 @@ class Stored:
     ) -> None:
         """layers: the layers that a smaller model takes as its layers 0, 1, ...; (): all layers.
 
-        apart: whether to keep the update's variable of this name as a variable, instead of adding it to its weight.
+        apart: whether to keep a low-rank update's variable of this name, instead of adding the update to its weight.
         values: makes the function that reads a value, such as `as_stored`. Raise InputError for a checkpoint with
         embeddings of a kind that was removed.
         """
@@ -456,7 +456,7 @@ class Stored:
         return name not in self._terms and self._names[name] == name
 
     def beside(self) -> dict[str, np.ndarray]:
-        """Return, by name, the variables of updates that are kept apart from their weights."""
+        """Return, by name, the variables of low-rank updates that are kept apart from their weights."""
         return {name: self.get(name) for name in self.shapes if in_encoder(name) and added.tunes(name)}
 
     def get(self, name: str) -> np.ndarray:
@@ -495,7 +495,7 @@ def _assign_with_new_heads(folder: Path, variables: State, new_heads: tuple[str,
 def assign(folder: Path, variables: State, apart: Callable[[str], bool] = _none) -> None:
     """Assign the variables of a checkpoint that `to_use` returned. Raise as `load_weights` does.
 
-    apart: which variables of updates may remain in the checkpoint; as in `Stored`.
+    apart: which variables of low-rank updates may remain in the checkpoint; as in `Stored`.
     """
     _assign(folder, variables, apart=apart)
 
@@ -510,7 +510,7 @@ def _assign(
     """Assign the variables from a checkpoint. Raise InputError if it lacks one or has one too many.
 
     exactly: the checkpoint must have no other variables; otherwise it may have any that `left_over` does not return.
-    apart: as in `assign`. Unless `exactly`, a variable of an update that the checkpoint lacks keeps its value.
+    apart: as in `assign`. Unless `exactly`, a low-rank update's variable that the checkpoint lacks keeps its value.
     """
     values = Stored(folder, layers, lambda name: exactly or name in variables or apart(name))
     shapes = values.shapes

@@ -89,7 +89,7 @@ def shares(names: Iterable[str], layer_decay: float) -> dict[str, float]:
 
 
 def learning(weights: Mapping[str, tf.Variable], init: InitConfig) -> dict[str, tf.Variable]:
-    """Return the weights that learn: not all do if layers or the encoder are frozen, or if the model has updates."""
+    """Return the weights that learn: not all, if layers or the encoder are frozen, or if there are low-rank updates."""
     if init.frozen_encoder or any(map(added.tunes, weights)):
         return {name: weight for name, weight in weights.items() if added.is_learnt(name) or not in_encoder(name)}
     frozen = init.frozen_layers

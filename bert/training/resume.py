@@ -54,9 +54,9 @@ MAY_BRANCH |= {"optimizer.minimum_rate", "optimizer.continuous"}
 
 
 def branch(config: TrainConfig, comm: Communicator, state: State, data: Manifest, vocab: Path) -> int:
-    """Start a run from update `config.init.step` of the run `config.init.source`, on every rank; return that step.
+    """Restore update `config.init.step` of the run `config.init.source` on every rank, for a new run; return that step.
 
-    The result is what the source run would have become with the new run's settings. Raise UsageError if the new run
+    The new run becomes what the source run would have become with the new settings. Raise UsageError if the new run
     would have made other updates up to that step: because of another configuration, other data, or other learning
     rates. Raise InputError if the source has no such checkpoint.
     """

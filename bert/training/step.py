@@ -123,9 +123,9 @@ class Step:
     def _divided_by(self, weights: Sums) -> Sums:
         """Return what to divide the summed loss of each objective by. weights: of the update's samples.
 
-        If the divisor is not the weight of the samples, the norm that gradients are clipped at is scaled accordingly.
-        So an update is clipped exactly if the gradient of the mean over its own samples would be. Otherwise updates
-        with large weights would be clipped more than others.
+        If the only objective is divided by another number than its weight, the norm that gradients are clipped at is
+        scaled by weight / number. So an update is clipped exactly if the gradient of the mean over its own samples
+        would be. Otherwise updates with large weights would be clipped more than others.
         """
         divisors = {name: tf.constant(value, tf.float32) for name, value in self._divisors.items()}
         for name, value in divisors.items() if len(weights) == 1 else ():
