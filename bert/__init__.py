@@ -21,7 +21,7 @@ stopping.hold()
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is for Python when it is first asked for: it needs TensorFlow, which many commands do not."""
+    """Import the Python interface when it is first used: it needs TensorFlow, which many commands do not need."""
     if name in ("load", "recipe", "train"):
         with library_log.withheld():
             return getattr(importlib.import_module("bert.api"), name)

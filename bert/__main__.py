@@ -24,9 +24,9 @@ class Options:
 
 
 def commit() -> str:
-    """Return the short hash of the checkout's commit, with `+` if files differ from it; empty without git.
+    """Return the short hash of the checkout's commit, with `+` if files differ from it; "" without git.
 
-    An installed package is in no checkout of its own, and may be in one of something else.
+    Return "" also for an installed package: it is not in a checkout of this project.
     """
     root, printed = Path(__file__).resolve().parents[1], []
     if not (root / ".git").exists():

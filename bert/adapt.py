@@ -59,7 +59,7 @@ class Options:
 
 
 class Choice(NamedTuple):
-    """The words of a list that a vocabulary can take."""
+    """The words of a list that can be added to a vocabulary."""
 
     words: list[str]
     normalised: int  # words that were written otherwise, such as with capital letters
@@ -67,7 +67,7 @@ class Choice(NamedTuple):
 
 
 class Extended(NamedTuple):
-    """A vocabulary with new words, and the id of each of them."""
+    """A vocabulary with new words, and the ids of these words."""
 
     tokens: list[str]
     ids: list[int]
@@ -75,7 +75,7 @@ class Extended(NamedTuple):
 
 
 def choose(lines: Iterable[str], vocabulary: Sequence[str], splitter: WordPiece) -> Choice:
-    """Return the words of a list that are new, as the tokenizer of the vocabulary normalises them, in their order."""
+    """Return the words of a list that the vocabulary lacks, normalised by its tokenizer, in the order of the list."""
     entries, chosen = set(vocabulary), dict[str, None]()
     normalised, left_out = 0, dict[str, list[str]]()
     for line in lines:
@@ -91,7 +91,7 @@ def choose(lines: Iterable[str], vocabulary: Sequence[str], splitter: WordPiece)
 
 
 def _normal(written: str, splitter: WordPiece) -> str:
-    """Return a word or a continuation as the tokenizer normalises it; "" if it makes none or several words of it."""
+    """Return a word or a continuation, normalised by the tokenizer; "" if the result is not exactly one word."""
     before = "a" if written.startswith("##") and written != "##" else ""  # what stands before a continuation
     words = splitter.words(before + written.removeprefix("##") if before else written)
     if len(words) != 1 or not words[0].startswith(before) or words[0] == before:
@@ -109,7 +109,7 @@ def _reason(word: str, entries: set[str], chosen: dict[str, None], splitter: Wor
 
 
 def extend(vocabulary: Sequence[str], words: Sequence[str], unused: bool = True) -> Extended:
-    """Return the vocabulary with new words: first in place of [unusedN] entries, if `unused`, then behind the last."""
+    """Return the vocabulary with new words. If `unused`, they replace [unusedN] entries first; others are appended."""
     tokens = list(vocabulary)
     free = [number for number, token in enumerate(tokens) if UNUSED.fullmatch(token)] if unused else []
     renamed = min(len(free), len(words))
@@ -120,10 +120,10 @@ def extend(vocabulary: Sequence[str], words: Sequence[str], unused: bool = True)
 
 
 def with_means(values: np.ndarray, extended: Extended, pieces: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return float32 values for each token of an extended vocabulary, [V, ...] of the old [U, ...].
+    """Return float32 values for each token of an extended vocabulary [V, ...]. values: of the old one [U, ...].
 
-    Rows behind the last entry stay, except those that new words take. pieces: for each new word the ids of the old
-    tokens that it replaces. Its value is their mean.
+    Rows after the last entry stay, unless new words take them. pieces: for each new word the ids of the old tokens that
+    it replaces; the word gets the mean of their values.
     """
     result = np.zeros((max(len(values), len(extended.tokens)), *values.shape[1:]), np.float32)
     result[: len(values)] = values
@@ -133,13 +133,13 @@ def with_means(values: np.ndarray, extended: Extended, pieces: Sequence[Sequence
 
 
 def read_words(path: Path) -> list[str]:
-    """Return the lines of a list of words. Raise InputError if it is longer than any vocabulary."""
+    """Return the lines of a list of words. Raise InputError if the list is longer than any vocabulary."""
     text = files.read_text(path, MAX_CHARACTERS, "give a list of words, one a line")
     return text.split("\n")
 
 
 def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
-    """Write the extended model of the checkpoint `folder` into `partial`. Raise InputError if no word is new."""
+    """Write the extended model of the checkpoint `folder` to `partial`. Raise InputError if no word is new."""
     from bert.convert import run
 
     config = ModelConfig.load(options.run / "bert_config.json")
@@ -188,7 +188,11 @@ def make(options: Options, folder: Path, partial: Path) -> outputs.StageResult:
 
 
 def _weights(folder: Path, rows: int) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Return the weights of a checkpoint, and the names of what belongs to its training. rows: as the model says."""
+    """Return the weights of a checkpoint, and the names of its other variables, which belong to training.
+
+    rows: of the word embeddings, as the model's configuration gives them. Raise InputError if the checkpoint has
+    others.
+    """
     from bert.training import checkpoint
 
     stored = checkpoint.Stored(folder)
@@ -203,7 +207,7 @@ def _weights(folder: Path, rows: int) -> tuple[dict[str, np.ndarray], list[str]]
 
 
 def _print_left_out(choice: Choice) -> None:
-    """Print how many words were left out, by reason, and how many are spelt otherwise than in the list."""
+    """Print how many words were left out, by reason, and how many are spelt differently than in the list."""
     notes = [
         f"{len(lines):,} {reason} ({', '.join(repr(line[:40]) for line in lines[:SHOWN])}"
         + (", ...)" if len(lines) > SHOWN else ")")

@@ -48,7 +48,7 @@ Sentences = list[str] | list[list[str]] | list[str | list[str]]  # each a text o
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """A part of a text that may be the answer: text[start:end]; empty for no answer."""
+    """A part of a text that may be the answer: text[start:end]. It is empty for no answer."""
 
     text: str
     start: int
@@ -155,14 +155,14 @@ class Hit:
 
 
 class Searched(Protocol):
-    """An index that is open: `Index` of extensions/search/index.py."""
+    """An open index: `Index` of extensions/search/index.py."""
 
     def search(self, features: np.ndarray, top: int) -> list[list[Hit]]:
-        """Return the best passages for the features of each query [q, D], best first."""
+        """Return the best passages for each query, best first. features: of the queries [q, D]."""
 
 
 class Sampling(TypedDict, total=False):
-    """Options of `Model.generate`, for its types."""
+    """Types of the options of `Model.generate`."""
 
     max_tokens: int
     temperature: float
@@ -174,7 +174,7 @@ class Sampling(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How a model computes, as `load` has it."""
+    """How a model computes: arguments of `load`."""
 
     compute: Compute = "float32"
     batch: int = 32
@@ -182,12 +182,12 @@ class Settings:
 
 
 class Model:
-    """A trained model; `uses` names the methods that it has."""
+    """A trained model. `uses` lists the methods that it has."""
 
     def __init__(self, run: Run, settings: Settings, encoder: Engine | None, own: Functions) -> None:
-        """encoder: of the run, with its weights; None for a causal model, whose states are not given.
+        """encoder: the run's encoder with its weights; None for a causal model, which gives no hidden states.
 
-        own: what computes the results of many items, by the names of the methods that this kind of model has.
+        own: by method, the functions of this kind of model; each computes the results of many items.
         """
         self.run, self.settings, self.encoder = run, settings, encoder
         self._functions = own | ({"embed": self._embed} if encoder else {})
@@ -208,11 +208,11 @@ class Model:
     @overload
     def answer(self, question: str, text: Texts) -> list[Answer]: ...
     def answer(self, question: str | Texts, text: str | Texts) -> Answer | list[Answer]:
-        """Answer a question from a text of any length; or many, each from its own text, or all from the same one."""
+        """Answer a question from a text of any length; or many questions, each from its text or all from one text."""
         return self._ask("answer", *_together(question=question, text=text))
 
     def answer_among(self, question: str, texts: Texts) -> Answer:
-        """Answer a question from several texts together: `passage` is the number of the one that has the answer.
+        """Answer a question from several texts together. `passage` is the number of the text that has the answer.
 
         The probabilities are a softmax over the candidates of all texts.
         """
@@ -229,7 +229,7 @@ class Model:
     @overload
     def classify(self, text: Texts, second: Texts | None = None) -> list[Class]: ...
     def classify(self, text: str | Texts, second: str | Texts | None = None) -> Class | list[Class]:
-        """Return the class of a text, or of a pair of texts; or of many."""
+        """Return the class of a text or of a pair of texts, or of each of many."""
         return self._ask("classify", *_pairs(text, second))
 
     @overload
@@ -237,7 +237,7 @@ class Model:
     @overload
     def label(self, text: Texts, second: Texts | None = None) -> list[Labels]: ...
     def label(self, text: str | Texts, second: str | Texts | None = None) -> Labels | list[Labels]:
-        """Return the labels of a text, or of a pair of texts; or of many. Any number of labels can be right."""
+        """Return the labels of a text or of a pair of texts, or of each of many. Any number of labels can be right."""
         return self._ask("label", *_pairs(text, second))
 
     @overload
@@ -245,7 +245,7 @@ class Model:
     @overload
     def regress(self, text: Texts, second: Texts | None = None) -> list[float]: ...
     def regress(self, text: str | Texts, second: str | Texts | None = None) -> float | list[float]:
-        """Return the number of a text, or of a pair of texts; or of many."""
+        """Return the number that the model gives a text or a pair of texts, or each of many."""
         return self._ask("regress", *_pairs(text, second))
 
     @overload
@@ -253,7 +253,7 @@ class Model:
     @overload
     def choose(self, text: Texts, choices: Sequence[Texts]) -> list[Chosen]: ...
     def choose(self, text: str | Texts, choices: Texts | Sequence[Texts]) -> Chosen | list[Chosen]:
-        """Return which of several continuations of a text, or answers, is right; or for many texts."""
+        """Return which of several continuations of a text, or of several answers, is right; or do so for many texts."""
         alone, texts = _many("text", text)
         lists = [_many("choices", one)[1] for one in ([choices] if alone else _listed("choices", choices))]
         return self._ask("choose", alone, texts, _of_length("choices", lists, len(texts)))
@@ -265,8 +265,8 @@ class Model:
     def tag(self, text: str | Sentences) -> Tagged | list[Tagged]:
         """Return a tag for each word of a sentence, or of each of many sentences.
 
-        A sentence is a text, which is divided at white space, or a list of its words: `tag([["New", "York"]])` is one
-        of two words, `tag(["New", "York"])` are two sentences.
+        A sentence is a text, which is divided at white space, or a list of its words. `tag([["New", "York"]])` is one
+        sentence of two words; `tag(["New", "York"])` is two sentences.
         """
         return self._ask("tag", isinstance(text, str), [text] if isinstance(text, str) else _listed("text", text))
 
@@ -275,7 +275,7 @@ class Model:
     @overload
     def fill(self, text: Texts, top: int = 5) -> list[list[list[Word]]]: ...
     def fill(self, text: str | Texts, top: int = 5) -> list[list[Word]] | list[list[list[Word]]]:
-        """Return for each [MASK] of a text (of RoBERTa: <mask>) the likeliest words, best first; or for many texts."""
+        """Return the most likely words for each [MASK] (RoBERTa: <mask>) of a text, or of many texts, best first."""
         if top < 1:
             raise UsageError(f"top is {top}; give 1 at least")
         return self._ask("fill", *_many("text", text), top=top)
@@ -288,11 +288,11 @@ class Model:
         length: int | None = None,
         prompt: str | None = None,
     ) -> np.ndarray:
-        """Return the features of a text [D], or of many [n, D].
+        """Return the features of a text [D], or of many texts [n, D].
 
-        pool: mean, cls or max over the tokens of the last layer, or of another one; auto: as the model says, else mean.
-        length: tokens to which longer texts are cut; None: as many as the model reads. prompt: name of the model's
-        prompt that stands before each text, such as query or document; None: its default prompt.
+        pool: mean, cls or max over the tokens; auto: as the model's configuration says, else mean. layer: -1 is the
+        last one. length: number of tokens to cut longer texts to; None: as many as the model reads. prompt: name of the
+        model's prompt to put before each text, such as query or document; None: its default prompt.
         """
         if pool == "none":
             raise UsageError('pool is "none", which gives the states of all tokens; see python -m bert.encode')
@@ -308,10 +308,10 @@ class Model:
     @overload
     def search(self, index: str | Path | Searched, query: Texts, top: int = 10) -> list[list[Hit]]: ...
     def search(self, index: str | Path | Searched, query: str | Texts, top: int = 10) -> list[Hit] | list[list[Hit]]:
-        """Return the passages of an index that are nearest to a query, best first; or to each of many queries.
+        """Return the passages of an index that are nearest to a query, best first; or do so for each of many queries.
 
-        index: the folder, whose files are checked at each call; or an `Index.open` of it, which is checked once. Raise
-        InputError if another model made it, IntegrityError if it is damaged.
+        index: the folder, whose files are checked at each call; or the result of `Index.open`, which checks them once.
+        Raise InputError if another model made the index, IntegrityError if it is damaged.
         """
         if top < 1:
             raise UsageError(f"top is {top}; give 1 at least")
@@ -334,16 +334,16 @@ class Model:
         seed: int = 0,
         cut: bool = False,
     ) -> Continuation | list[Continuation]:
-        """Return the continuation of a prompt, or of each of many.
+        """Return the continuation of a prompt, or of each of many prompts.
 
-        The options are those of python -m bert.generate. Each prompt has random numbers of its own, so that equal ones
-        are continued differently.
+        The options are the flags of python -m bert.generate. Each prompt uses different random numbers, so equal
+        prompts are continued differently.
         """
         given = Sampling(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, cut=cut)
         return self._ask("generate", *_many("prompt", prompt), options=given)
 
     def _ask(self, use: str, alone: bool, *items: Sequence[Any], **settings: Any) -> Any:
-        """Return the results for many items, or the one result of an item that stands alone."""
+        """Return the results for many items. alone: there is one item; return its result only."""
         if use not in self.uses:
             can = " and ".join(self.uses)
             raise UsageError(f"{self.run.path}: this model has no {use}; it has {can}")
@@ -396,12 +396,12 @@ def load(
     engine: EngineName = "tensorflow",
     device: DeviceName = "auto",
 ) -> Model:
-    """Load the best, or the newest, checkpoint of a run directory.
+    """Load the best checkpoint of a run directory or, if none is recorded as best, the newest one.
 
-    compute: data type of matrix products. batch: most texts, or windows of texts, that are computed at once. engine:
-    what computes the encoder: tensorflow, openvino (on CPUs), or auto, which is openvino where it can compute the
-    model. device: of the whole process; the first model chooses it. As in the service, XLA compiles nothing, which
-    would take seconds for each new shape of a batch; so the results are those of the commands up to rounding.
+    compute: data type of matrix products. batch: maximum number of texts, or windows of texts, to compute at once.
+    engine: what computes the encoder: tensorflow, openvino (on CPUs), or auto, which is openvino if it can compute the
+    model. device: for the whole process; the first model chooses it. XLA compiles nothing here, as in the service,
+    because it would take seconds for each new shape of a batch. So results equal the commands' results up to rounding.
 
     Raise InputError if it is no run directory, IntegrityError if it is damaged, UsageError if the engine cannot compute
     the model.
@@ -432,10 +432,11 @@ def _device(kind: DeviceName) -> Device:
 
 
 def recipe(name: str, settings: Mapping[str, Any] | None = None) -> Any:
-    """Return the configuration of a recipe of bert.pretrain, tasks.train or squad.train: a frozen dataclass, one run.
+    """Return the configuration, a frozen dataclass, of a recipe of bert.pretrain, tasks.train or squad.train.
 
     settings: values by the names of the flags, such as {"data.train": "train.tsv", "batch.total": 64}. Raise UsageError
-    for a name, a setting or a value that there is not, and for a recipe of several phases, each of which is one too.
+    for an unknown name, setting or value. Raise it also for a recipe of several phases: name one phase, which is a
+    recipe too.
     """
     _, make = _chosen(name)
     return cli.override(make(), _words(settings or {}), prog=name, description=None)
@@ -444,9 +445,10 @@ def recipe(name: str, settings: Mapping[str, Any] | None = None) -> Any:
 def train(name: str, config: Any) -> Path:
     """Train a recipe; return the run directory.
 
-    config: settings as `recipe` takes them, which count as the flags of the command do; or a configuration, in which
-    the fields of the model count that differ from the recipe's. (What starts from a checkpoint has its architecture.)
-    As the command does: a run that was stopped goes on, and one that is finished is only checked. Raise as it does.
+    config: settings as in `recipe`, which count as flags of the command; or a configuration, whose fields of the model
+    count as flags if they differ from the recipe's. (A model that starts from a checkpoint has the checkpoint's
+    architecture.) As with the command, a stopped run goes on, and a finished run is only checked. Raise as the command
+    does.
     """
     command, _ = _chosen(name)
     flagged = None
@@ -459,7 +461,7 @@ def train(name: str, config: Any) -> Path:
 
 
 def _chosen(name: str) -> tuple[str, Callable[[], Any]]:
-    """Return the command that trains a recipe, and what makes its configuration."""
+    """Return the command that trains a recipe, and the function that makes its configuration."""
     found = {recipe.name: ("bert.pretrain", recipe.only_config) for recipe in recipes.RECIPES.values()}
     for command in dict.fromkeys(kind.command for kind in KINDS.values()):
         found |= {own: (command, make) for own, make in rows.load(f"{command}:RECIPES").items()}
@@ -467,7 +469,7 @@ def _chosen(name: str) -> tuple[str, Callable[[], Any]]:
 
 
 def _words(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as the arguments of a command."""
+    """Return settings as command-line arguments."""
     words: list[str] = []
     for name, value in settings.items():
         values = value if isinstance(value, list | tuple) else [value]
@@ -477,7 +479,7 @@ def _words(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _many(name: str, value: Any) -> tuple[bool, list[str]]:
-    """Return whether a value is one text, and the texts. name: of the argument. Raise UsageError for other values."""
+    """Return whether a value is a single text, and its texts. name: the argument's. Raise UsageError otherwise."""
     alone = isinstance(value, str)
     texts = [value] if alone else _listed(name, value)
     for number, text in enumerate(texts):
@@ -487,14 +489,14 @@ def _many(name: str, value: Any) -> tuple[bool, list[str]]:
 
 
 def _listed(name: str, value: Any) -> list[Any]:
-    """Return the items of a value. name: of the argument. Raise UsageError if it has none."""
+    """Return the items of a value. name: the argument's. Raise UsageError if the value has no items, or no order."""
     if isinstance(value, Mapping | Set) or not isinstance(value, Iterable):  # the order of a set is by chance
         raise UsageError(f"{name} is {value!r}; give a text, or a list of texts")
     return list(value)
 
 
 def _check(**chosen: tuple[Any, Any]) -> None:
-    """Raise UsageError for a value that is none of a type's. chosen: values and their types, by their names."""
+    """Raise UsageError if a value is not allowed by its type. chosen: value and type of each argument, by name."""
     for name, (value, kind) in chosen.items():
         if value not in get_args(kind):
             raise UsageError(f"{name} is {value!r}; give one of {', '.join(get_args(kind))}")
@@ -507,7 +509,7 @@ def _of_length(name: str, values: list[Any], length: int) -> list[Any]:
 
 
 def _pairs(text: Any, second: Any) -> tuple[bool, list[str], Sequence[str | None]]:
-    """Return whether there is one text or pair, and the first and the second texts."""
+    """Return whether there is a single text or pair, the first texts, and the second texts."""
     alone, texts = _many("text", text)
     if second is None:
         return alone, texts, [None] * len(texts)
@@ -515,7 +517,10 @@ def _pairs(text: Any, second: Any) -> tuple[bool, list[str], Sequence[str | None
 
 
 def _together(**given: Any) -> tuple[Any, ...]:
-    """Return whether all of the given values are single texts, and lists of the same length, repeating single texts."""
+    """Return whether all given values are single texts, and a list for each value, all of the same length.
+
+    Where one value is a list, single texts are repeated.
+    """
     columns = {name: _many(name, value) for name, value in given.items()}
     length = max((len(texts) for alone, texts in columns.values() if not alone), default=1)
     filled = [texts * length if alone else _of_length(name, texts, length) for name, (alone, texts) in columns.items()]

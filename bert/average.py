@@ -53,7 +53,7 @@ class Options:
 
 
 def make(options: Options, folders: Sequence[Path], partial: Path) -> outputs.StageResult:
-    """Write the mean of the checkpoints `folders`, or of the moving averages in them, into `partial`."""
+    """Write the mean of the checkpoints `folders`, or of their moving averages, to `partial`."""
     from bert.convert import run
     from bert.text import rules
     from bert.training import checkpoint
@@ -78,9 +78,9 @@ def make(options: Options, folders: Sequence[Path], partial: Path) -> outputs.St
 
 
 def _moving(folder: Path, reader: Any) -> Callable[[str], np.ndarray]:
-    """Return what reads the moving average of a weight, or the weight if it has none.
+    """Return a function that reads a weight's moving average, or the weight itself if it has none.
 
-    reader: TensorFlow's, of the checkpoint `folder`. Raise InputError if there are no averages.
+    reader: TensorFlow's reader of the checkpoint `folder`. Raise InputError if the checkpoint has no averages.
     """
     from bert.training.checkpoint import EMA, EMA_TOTAL
 

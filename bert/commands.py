@@ -79,7 +79,7 @@ EXTENSIONS: dict[str, str] = {
 
 
 def about(module: str) -> str:
-    """Return the first line of the docstring of a command's module, which is read, not imported."""
+    """Return the first line of the docstring of a command's module. The module is parsed, not imported."""
     module = EXTENSIONS.get(module, module)
     spec = importlib.util.find_spec(module)
     if spec is not None and spec.submodule_search_locations:
@@ -90,7 +90,7 @@ def about(module: str) -> str:
 
 
 def listed() -> str:
-    """Return all commands with what they do."""
+    """Return a list of all commands and what they do, as text."""
     width = max(map(len, MODULES))
     lines = ["usage: bert COMMAND ...", "", "bert COMMAND --help says what a command takes."]
     for title, modules in GROUPS.items():
@@ -100,7 +100,7 @@ def listed() -> str:
 
 
 def run(argv: list[str]) -> None:
-    """Run the command that the first argument names with the others."""
+    """Run the command that the first argument names with the other arguments."""
     name, *rest = argv or [""]
     if name in ("-h", "--help"):
         print(listed())
@@ -114,7 +114,7 @@ def run(argv: list[str]) -> None:
 
 
 def forward() -> None:
-    """Run the command that an extension has, for the module of its name that is run, and end the process."""
+    """Run an extension's command for the module of the same name that Python runs here; end the process."""
     cli.main(rows.load(f"{EXTENSIONS[cli.running()]}:main"))
 
 

@@ -21,14 +21,14 @@ from bert.core.errors import InputError, UsageError
 Pool = Literal["auto", "mean", "cls", "max", "none"]  # as it is asked for
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]  # the last two: the distance, with a minus
 POOLS = ("mean", "cls", "max")
-QUERY, DOCUMENT = "query", "document"  # prompts that every model has; without a text of its own it is empty
+QUERY, DOCUMENT = "query", "document"  # prompts of every model; empty unless it has a text
 KEY = "embedding"
 SHORTEST = 1e-12  # by which an embedding of length 0 is divided, as in PyTorch's normalize
 
 
 @dataclass(frozen=True, kw_only=True)
 class Embedding:
-    """The pooling of the last hidden states, and what follows."""
+    """How hidden states of the last layer become an embedding: pooling and what follows."""
 
     pool: str
     """one of `POOLS`, over all tokens, including [CLS] and [SEP]"""
@@ -46,18 +46,18 @@ class Embedding:
     """name of the prompt before a text of which nothing is said"""
 
     def entries(self) -> dict[str, Any]:
-        """Return the entries of `config.json`: of later fields those that are not the usual ones."""
+        """Return the entries for `config.json`; newer fields only if they differ from their defaults."""
         usual = Embedding(pool=self.pool)
         return {
             KEY: {name: value for name, value in asdict(self).items() if name in OLD or value != getattr(usual, name)}
         }
 
     def width(self, states: int) -> int:
-        """Return how many numbers an embedding has. states: numbers of a state."""
+        """Return how many numbers an embedding has. states: numbers of a hidden state."""
         return min(self.dimensions or states, states)
 
     def prompt(self, name: str | None = None) -> str:
-        """Return what stands before a text. name: of the prompt; None: the default one, which can be none.
+        """Return the text to put before a text. name: of the prompt; None: the default prompt, or "" if there is none.
 
         Raise UsageError if the model has no such prompt.
         """
@@ -75,7 +75,10 @@ PLAIN = Embedding(pool="mean")
 
 
 def of(settings: Mapping[str, Any], path: Path) -> Embedding | None:
-    """Return what the content of a run's `config.json` says; None if nothing. Raise InputError if it is damaged."""
+    """Return the embedding that a run's `config.json` describes; None if none. Raise InputError if it is damaged.
+
+    settings: the content of that file.
+    """
     if KEY not in settings:
         return None
     try:

@@ -66,7 +66,7 @@ class Options:
 
 
 def read_texts(path: Path) -> Iterator[str]:
-    """Yield the lines of a file or of standard input. Raises InputError if they are not UTF-8."""
+    """Yield the lines of a file or of standard input. Raise InputError if they are not UTF-8."""
     with files.open_text(path) as stream:
         yield from (line.removesuffix("\n") for line in files.read_lines(stream, path))
 
@@ -82,7 +82,7 @@ def write_lines(encoded: Iterator[Encoded], tokenizer: Tokenizer, stream: IO[str
 
 
 def write_arrays(encoded: Iterator[Encoded], pooled: bool, stream: IO[bytes]) -> int:
-    """Write the arrays of an .npz file, which are held in memory until the last text; return the number of texts."""
+    """Write the arrays of an .npz file; return the number of texts. All arrays are in memory until the last text."""
     texts = list(encoded)
     if not texts:
         raise InputError("the input has no lines; give at least one text")

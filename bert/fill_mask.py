@@ -67,9 +67,10 @@ class Options:
 
 
 def encode(model: MaskedWords, text: str, where: str) -> np.ndarray:
-    """Return the tokens of a text, in which the tokenizer's mask is the special token.
+    """Return the tokens of a text. The tokenizer's mask in it becomes the special token.
 
-    where: for messages. Raise InputError if there is no mask, or if the text does not fit the model.
+    where: the text's place, for messages. Raise InputError if there is no mask, or if the text is too long for the
+    model.
     """
     tokenizer = model.tokenizer
     parts = tokenizer.split_at_masks(text)
@@ -85,7 +86,7 @@ def encode(model: MaskedWords, text: str, where: str) -> np.ndarray:
 
 
 def likeliest(model: MaskedWords, rows: Sequence[np.ndarray], top: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield for each row of tokens the best words of each mask and their log probabilities, both [masks, top]."""
+    """Yield, for each row of tokens, the best words of each mask and their log probabilities, both [masks, top]."""
     masks = [np.flatnonzero(row == model.tokenizer.mask_id).tolist() for row in rows]
     for log_probabilities in model.log_probabilities(rows, masks):
         best = model.likeliest(log_probabilities, top)
@@ -93,7 +94,7 @@ def likeliest(model: MaskedWords, rows: Sequence[np.ndarray], top: int) -> Itera
 
 
 def described(model: MaskedWords, best: np.ndarray, scores: np.ndarray) -> list[list[dict[str, Any]]]:
-    """Return the words of each mask, as they are written; the arguments are what `likeliest` yields."""
+    """Return the words of each mask, as text, with probabilities. best, scores: what `likeliest` yields."""
     return [
         [
             {"word": model.tokenizer.word(word), "probability": float(np.exp(score))}
@@ -104,9 +105,9 @@ def described(model: MaskedWords, best: np.ndarray, scores: np.ndarray) -> list[
 
 
 def fill(model: MaskedWords, texts: Iterable[str], top: int, where: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield each text with the likeliest words of each of its masks, best first; `CHUNK` are held in memory.
+    """Yield each text with the most likely words of its masks, best first. At most `CHUNK` texts are in memory.
 
-    where: each text is, for messages.
+    where: the place of each text, for messages.
     """
     rest = zip(texts, where, strict=False)
     while chunk := list(itertools.islice(rest, CHUNK)):

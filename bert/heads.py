@@ -6,14 +6,14 @@ A new kind is a row here, one in tasks/datasets.py and one in serve/heads.py, ea
 from dataclasses import dataclass
 
 MASKED_LM = "masked_lm"
-REPLACED_TOKEN, GENERATOR = "replaced_token", "generator"  # of ELECTRA's objective; the generator is a model of its own
+REPLACED_TOKEN, GENERATOR = "replaced_token", "generator"  # of ELECTRA's objective; the generator is a second model
 # Heads of pretraining: first parts of their variables' names.
 PRETRAINED = ("pooler", MASKED_LM, "next_sentence", REPLACED_TOKEN, GENERATOR)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadSpec:
-    """A kind of head: what it reads, what its outputs mean, and where its parts are."""
+    """A kind of head: what it reads, what its outputs mean, and which modules belong to it."""
 
     name: str
     """first part of the names of its variables; `head` in config.json of a run"""
@@ -55,7 +55,7 @@ class HeadSpec:
 
     @property
     def has_classes(self) -> bool:
-        """Whether its outputs are classes with names, or a number."""
+        """Whether its outputs are named classes, or a number."""
         return self.outputs == 0
 
 

@@ -30,7 +30,7 @@ class Encoded(NamedTuple):
 
 
 class Reader:
-    """Encode texts in batches of similar length; the model is traced once."""
+    """Encodes texts in batches of similar length. The model is traced once."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class Reader:
         compiled: bool = True,
         features: Callable[..., Any] | None = None,
     ) -> None:
-        """Take a run's encoder, which is loaded if it is not given; the others are those of `python -m bert.encode`.
+        """encoder: the run's; None: load it. Other arguments are flags of `python -m bert.encode`, except the last two.
 
-        compiled: whether parts of the model are compiled for each shape. features: computes them of ids, mask and
-        segments [B, T] in the encoder's place.
-        Raise UsageError for layers, a length or a prompt that the model does not have.
+        compiled: whether XLA compiles parts of the model for each shape. features: function of ids, mask and segments
+        [B, T] that computes the features instead of the encoder. Raise UsageError for a layer, length or prompt that
+        the model does not have.
         """
         self.run, self.tokenizer = run, run.tokenizer
         made = embedding.of(run.settings, run.settings_path)
@@ -69,23 +69,23 @@ class Reader:
         self.progress = Progress("encode", "texts")
 
     def encode_all(self, texts: Iterable[str], prompt: str | None = None) -> Iterator[Encoded]:
-        """Yield each of any number of texts encoded, in order; `CHUNK` of them are held in memory.
+        """Yield each text encoded, in order, for any number of texts. At most `CHUNK` texts are in memory.
 
-        prompt: name of the one before each text, instead of that of the reader.
+        prompt: name of the prompt to put before each text; None: the reader's prompt.
         """
         rest, before = iter(texts), self.before if prompt is None else self.says.prompt(prompt)
         chunks = iter(lambda: [before + text for text in itertools.islice(rest, CHUNK)], [])
         return itertools.chain.from_iterable(map(self.encode, chunks))
 
     def encode(self, texts: list[str]) -> Iterator[Encoded]:
-        """Yield each text encoded, in order, without a prompt. Raises IntegrityError if a feature is not finite."""
+        """Yield each text encoded, in order, without a prompt. Raise IntegrityError if a feature is not finite."""
         rows, is_cut = self.prepare(texts)
         self.truncated += int(is_cut.sum())
         for ids, features in zip(rows, self.features(rows), strict=True):
             yield Encoded(ids, features)
 
     def prepare(self, texts: list[str]) -> tuple[list[np.ndarray], np.ndarray]:
-        """Return the tokens of each text, without a prompt, and whether there were more [n]."""
+        """Return the tokens of each text, without a prompt, and whether the text was cut [n]."""
         flat, splits = self.tokenizer.encode(texts)
         rows = (flat[begin:end][: self.length - 2] for begin, end in itertools.pairwise(splits))
         return [self.tokenizer.row(row).ids for row in rows], np.diff(splits) > self.length - 2
@@ -118,7 +118,7 @@ def _check(layers: tuple[int, ...], length: int | None, config: ModelConfig) -> 
 
 
 def _features(encoder: Engine, layers: tuple[int, ...], made: Embedding, compiled: bool) -> Callable[..., tf.Tensor]:
-    """Return a function of ids, mask, segments [B, T] that gives features [B, L, D], or unpooled [B, T, L, D]."""
+    """Return a function of ids, mask, segments [B, T] for features [B, L, D] or, without pooling, [B, T, L, D]."""
 
     def features(states: list[tf.Tensor], mask: tf.Tensor) -> tf.Tensor:
         return embedded(tf.stack(states, axis=2), mask, made)
@@ -127,7 +127,7 @@ def _features(encoder: Engine, layers: tuple[int, ...], made: Embedding, compile
 
 
 def embedded(x: tf.Tensor, mask: tf.Tensor, made: Embedding) -> tf.Tensor:
-    """Return the states [B, T, ..., D] as `made` says: pooled over the tokens [B, ..., D], unless it says none."""
+    """Return the embedding of the states x [B, T, ..., D] that `made` describes: [B, ..., D] if it pools, else as x."""
     x = x if made.pool == "none" else pooled(x, mask, made.pool)
     x = x / tf.maximum(tf.norm(x, axis=-1, keepdims=True), SHORTEST) if made.normalize else x
     return x if made.dimensions is None else x[..., : made.dimensions]

@@ -42,38 +42,38 @@ class Head:
 
     @property
     def outputs(self) -> int:
-        """Number of the outputs."""
+        """Number of outputs."""
         return KINDS[self.kind].outputs or (1 if self.regression else len(self.labels))
 
     def entries(self) -> dict[str, Any]:
-        """Return the entries of `config.json`."""
+        """Return the entries for `config.json`."""
         named: dict[str, Any] = {"id2label": by_number(self.labels)} if self.labels else {}
         named |= {"activation": self.activation} if self.activation else {}
         named |= {} if self.spaced else {"spaced_words": False}
         return {"head": self.kind, "regression": self.regression} | named
 
     def listed(self) -> str:
-        """Return the names of the classes for a message."""
+        """Return the names of the classes, for a message."""
         return ", ".join(self.labels[:MAX_LISTED]) + (", ..." if len(self.labels) > MAX_LISTED else "")
 
 
 def by_number(labels: Iterable[str]) -> dict[str, str]:
-    """Return the names as `id2label` has them in JSON: by the number of the logit, as text."""
+    """Return the names as JSON's `id2label` needs them: by the number of the logit, as text."""
     return {str(number): label for number, label in enumerate(labels)}
 
 
 def is_complete(id2label: object, classes: int) -> bool:
-    """Return whether `id2label`, as read from a file, names each of this many classes."""
+    """Return whether `id2label`, as read from a file, names each of `classes` classes."""
     if not isinstance(id2label, dict):
         return False
     return id2label.keys() == {*map(str, range(classes))} and all(type(name) is str for name in id2label.values())
 
 
 def ordered(id2label: Mapping[str, str], path: Path) -> tuple[str, ...]:
-    """Return the names of a complete `id2label` in the order of the logits.
+    """Return the names in a complete `id2label`, in the order of the logits.
 
-    path: of the file that it was read from. Raise InputError if two classes have one name, which could not be told
-    apart, or if a name cannot be written to a file.
+    path: the file that it was read from. Raise InputError if two classes have the same name, or if a name cannot be
+    written to a file.
     """
     names = tuple(id2label[str(number)] for number in range(len(id2label)))
     if broken := [name for name in names if files.SURROGATE.search(name)]:
@@ -85,9 +85,9 @@ def ordered(id2label: Mapping[str, str], path: Path) -> tuple[str, ...]:
 
 
 def of(settings: Mapping[str, Any], path: Path) -> Head | None:
-    """Return the head that the content of a run's `config.json` names; None if it names none, as after pretraining.
+    """Return the head that a run's `config.json` names; None if it names none, as after pretraining.
 
-    Raise InputError, naming the file, if the entries are not those of `Head.entries`.
+    settings: the content of that file. Raise InputError, naming the file, if it has wrong entries for a head.
     """
     id2label = settings.get("id2label")
     kind = settings.get("head", None if id2label is None else CLASSIFIER.name)  # earlier imports have no "head"
@@ -107,9 +107,9 @@ def of(settings: Mapping[str, Any], path: Path) -> Head | None:
 
 
 def settings(run: Path) -> dict[str, Any]:
-    """Return the content of a run's `config.json`, which is empty if there is none. Raise InputError if it is damaged.
+    """Return the content of a run's `config.json`; {} if there is none. Raise InputError if it is damaged.
 
-    Runs of pretraining have one, too.
+    Runs of pretraining have this file, too.
     """
     path = run / "config.json"
     try:

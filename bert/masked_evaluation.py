@@ -40,11 +40,11 @@ def of_samples(
     compute: Compute,
     mask_shares: tuple[float, ...] = (),
 ) -> dict[str, Any]:
-    """Return losses and accuracies on the samples of a folder. Raise InputError if its vocabulary is another one.
+    """Return losses and accuracies on the samples of a folder. Raise InputError if they are not for the model.
 
-    sequences: number of samples, spread over all; 0: all. batch_size: the largest number of samples at once.
-    mask_shares: of the selected tokens those that become [MASK], become a random token, or stay; (): as in training.
-    Raise UsageError for shares if the samples are masked already.
+    sequences: number of samples, spread over all; 0: all. batch_size: maximum number of samples at once. mask_shares:
+    shares of the selected tokens that become [MASK], become a random token, or stay; (): as in training. Raise
+    UsageError for shares if the samples are already masked.
     """
     detects = run.has(REPLACED_TOKEN) and run.has(GENERATOR)
     if not detects:
@@ -79,13 +79,13 @@ def of_samples(
 
 
 def check_shares(mask_shares: tuple[float, ...], data: Samples, folder: Path) -> None:
-    """Raise UsageError if shares are given for samples that are masked already."""
+    """Raise UsageError if shares are given for samples that are already masked."""
     if mask_shares and data.description.kind != "documents":
         raise UsageError(f"--mask_shares: the samples in {folder} are masked already; make it with --kind documents")
 
 
 def _check(run: Run, data: Samples, folder: Path) -> None:
-    """Raise InputError if the samples are not for the model."""
+    """Raise InputError if the samples have another vocabulary than the model, or more tokens than it has positions."""
     tokenizer, ours, theirs = run.tokenizer, vocabulary.path_in(run.path), vocabulary.path_in(folder)
     stored = data.manifest.files.get(theirs.name)
     vocab_sha256, size = data.description.vocab_sha256 or (stored and stored.sha256), data.description.vocab_size
@@ -108,7 +108,7 @@ def _check(run: Run, data: Samples, folder: Path) -> None:
 
 
 def _task(run: Run, data: Samples) -> Pretraining:
-    """Return the objectives of the data with the weights of the run; without pairs if it has no head for them."""
+    """Return the task of the data with the run's weights; without pairs if the run has no head for them."""
     pairs = pairs_of(data)
     if pairs != "none" and not (run.has("next_sentence") and run.has("pooler")):
         print(f"note: {run.path}: has no head for sentence pairs; only masked words are evaluated", file=sys.stderr)
@@ -119,7 +119,7 @@ def _task(run: Run, data: Samples) -> Pretraining:
 
 
 def _figures(evaluation: Evaluation, sums: dict[str, float]) -> dict[str, float]:
-    """Return the figures of the objectives that have some, and the perplexity."""
+    """Return the figures of the objectives that have figures, and the perplexity."""
     figures = evaluation.figures(sums)
     del figures["loss"]  # of an evaluation in training: the sum of the others
     if not all(map(math.isfinite, figures.values())):
@@ -128,7 +128,7 @@ def _figures(evaluation: Evaluation, sums: dict[str, float]) -> dict[str, float]
 
 
 def _masking(run: Path) -> tuple[int, tuple[float, ...]]:
-    """Return the seed and the shares of the run by which documents are masked; the default ones for an import."""
+    """Return the seed and the shares with which the run masks documents; the defaults for an import."""
     try:
         settings = files.read_json(run / "config.json")["config"]
         shares = tuple(map(float, settings.get("data.mask_shares", DataConfig.mask_shares)))
@@ -138,7 +138,7 @@ def _masking(run: Path) -> tuple[int, tuple[float, ...]]:
 
 
 def of_texts(run: Run, path: Path, batch_size: int, compute: Compute) -> dict[str, Any]:
-    """Return the pseudo-perplexity of the lines of a file; empty lines do not count."""
+    """Return the pseudo-perplexity of the lines of a file. Empty lines are skipped."""
     model = MaskedWords(run, compute, batch_size)
     log_probabilities: LogProbabilities = rows.load(LOG_PROBABILITIES)
     texts = tokens = words = 0
@@ -167,7 +167,7 @@ def _texts(stream: IO[str], path: Path) -> Iterator[str]:
 
 
 def _count(path: Path) -> int | None:
-    """Return the number of texts in a file; None: it is a pipe."""
+    """Return the number of texts in a file; None for a pipe."""
     if not path.is_file():
         return None
     with files.open_text(path) as stream:
@@ -179,7 +179,7 @@ def _exp(value: float) -> float:
 
 
 def _windows(model: MaskedWords, texts: list[str]) -> list[np.ndarray]:
-    """Return the tokens of the texts, in rows that fit the model."""
+    """Return the tokens of the texts, divided into rows that fit the model."""
     tokenizer, room = model.tokenizer, model.config.max_position_embeddings - 2
     flat, splits = tokenizer.encode(texts)
     return [

@@ -18,7 +18,7 @@ from bert.text.batches import LENGTH_MULTIPLE
 
 
 class MaskedWords:
-    """Take the weights of a run and compute the probabilities of words."""
+    """Computes the probabilities of masked words with the weights of a run."""
 
     def __init__(
         self,
@@ -28,10 +28,10 @@ class MaskedWords:
         engine: EngineName = "tensorflow",
         compiled: bool = True,
     ) -> None:
-        """compute: data type of matrix products. batch: maximum number of texts that are computed at once.
+        """compute: data type of matrix products. batch: maximum number of texts to compute at once.
 
-        engine: what computes the encoder. compiled: whether parts of the model are compiled for each shape. Raise
-        InputError if the run has no head for masked words, and as `engines.choose` does.
+        engine: what computes the encoder. compiled: whether XLA compiles parts of the model for each shape. Raise
+        InputError if the run has no head for masked words; raise as `engines.choose` does.
         """
         self.tokenizer, self.config, self.batch = run.tokenizer, run.config, batch
         check_head(run)
@@ -42,24 +42,24 @@ class MaskedWords:
         self._ask = self.encoder.function(self._asked, at_places=True, given=words, compiled=compiled)
 
     def _logits(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Return logits [M, >= V] of hidden states [M, D]."""
+        """Return logits [M, >= V] for hidden states [M, D]."""
         scores = self.head(hidden, self.encoder.embeddings.word, self.encoder.dtype)
         return tf.cast(scores, tf.float32) + self.head.biases()
 
     def _log_probabilities(self, hidden: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """Return log p [M, V]."""
+        """Return the log probabilities of all words [M, V]."""
         return tf.nn.log_softmax(self._logits(hidden))[:, : self.config.vocab_size]
 
     def _asked(self, hidden: tf.Tensor, mask: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
-        """Return log p [Q] of `words` [Q, 2], number of the place and id."""
+        """Return the log probability [Q] of each word. words: [Q, 2], number of the word's place, and its id."""
         logits = self._logits(hidden)
         return tf.gather_nd(logits, words) - tf.gather(tf.reduce_logsumexp(logits, axis=1), words[:, 0])
 
     def ask(self, ids: np.ndarray, mask: np.ndarray, places: np.ndarray, words: np.ndarray) -> np.ndarray:
-        """Return the log probability [Q] of each of `words` [Q, 2], number of its place and id.
+        """Return the log probability [Q] of each word. words: [Q, 2], number of the word's place, and its id.
 
-        ids, mask: [B, T] tokens of a batch of texts, and which of them are no padding. places: [M, 2] row and position.
-        Only these words are taken from the scores, which saves most of the time that those of all words take. Raise
+        ids: [B, T] tokens of a batch of texts. mask: [B, T], 0 at padding. places: [M, 2], row and position. Only the
+        scores of these words are read. That saves most of the time that reading all scores would take. Raise
         IntegrityError if the model's scores are not finite.
         """
         arguments = (tf.constant(array, tf.int32) for array in (ids, mask, np.zeros_like(ids), places, words))
@@ -68,7 +68,7 @@ class MaskedWords:
     def log_probabilities(
         self, texts: Sequence[np.ndarray], places: Sequence[Sequence[int]], segments: Sequence[int] | None = None
     ) -> Iterator[np.ndarray]:
-        """Yield for each text the log probabilities [n, V] at its n places.
+        """Yield, for each text, the log probabilities [n, V] at its n places.
 
         texts: token ids with [CLS], [SEP] and [MASK]. segments: position at which the second segment of each text
         begins. Raise IntegrityError if the model's scores are not finite.
@@ -89,9 +89,9 @@ class MaskedWords:
             yield from np.split(result, np.cumsum([len(of_row) for of_row in here])[:-1])
 
     def likeliest(self, log_probabilities: np.ndarray, count: int) -> np.ndarray:
-        """Return the ids of the likeliest words [n, count] of log probabilities [n, V], best first.
+        """Return the ids of the most likely words [n, count], best first, for log probabilities [n, V].
 
-        Rows behind the last entry of the vocabulary have probabilities, but no word.
+        Rows after the last entry of the vocabulary have probabilities, but no word; they are skipped.
         """
         words = log_probabilities[:, : len(self.tokenizer.vocab)]
         return np.argsort(-words, axis=1, kind="stable")[:, :count]
@@ -104,7 +104,7 @@ def _finite(scores: np.ndarray) -> np.ndarray:
 
 
 def check_head(run: Run) -> None:
-    """Raise InputError if the checkpoint of a run has no head for masked words."""
+    """Raise InputError if a run's checkpoint has no head for masked words."""
     if not run.has(MASKED_LM):
         raise InputError(
             f"{run.path}: has no head {MASKED_LM!r}; give a run of bert.pretrain, or an import that has it"

@@ -36,7 +36,7 @@ FORM = "bert.convert.run:check_model"  # raises InputError for a model that othe
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of the command beside those of the recipe."""
+    """Options of the command beside the recipe's flags."""
 
     print: Annotated[int, Range(1, 1_000_000)] | None = None
     """print what the run would be on this number of ranks (tokens, micro-batches, memory, traffic), and do not train"""
@@ -48,9 +48,9 @@ class Options:
 
 
 def placed(phases: Sequence[Phase], ending: str) -> list[Phase]:
-    """Return the phases with their run directories filled in, and those of the phases before as initial weights.
+    """Fill in the phases' run directories. A phase after the first gets the run before it for its initial weights.
 
-    ending: of the names of default directories. Raise UsageError if a phase has no data or no initial weights.
+    ending: appended to the names of default directories. Raise UsageError if a phase has no data.
     """
     in_folders: list[Phase] = []
     for phase in phases:
@@ -70,7 +70,8 @@ def placed(phases: Sequence[Phase], ending: str) -> list[Phase]:
 def run(recipe: str, config: PretrainConfig, flagged: frozenset[str] | None = None) -> Path:
     """Train a recipe of one phase with a configuration; return the run directory.
 
-    flagged: fields of the model that are given; None: those in which it differs from the recipe. Raise as the command.
+    flagged: fields of the model that the user gives; None: those that differ from the recipe. Raise as the command
+    does.
     """
     (part,) = recipes.RECIPES[recipe].phases
     if flagged is None:
@@ -92,7 +93,7 @@ def _start(phases: Sequence[Phase], recorded: str) -> None:
 
 
 def _tell_form(phase: Phase) -> None:
-    """Tell, on one rank, if the model that a phase begins anew will have no form in other programs."""
+    """Warn, on one rank, if other programs have no format for the model that a phase begins."""
     vocab = vocabulary.path_in(phase.config.data.train or Path())
     if not is_first_rank() or not vocab.exists():  # such as one in an object store
         return

@@ -46,7 +46,7 @@ TEACHING: Rows[Callable[..., Any]] = Rows(
 
 
 class PretrainingModel(tf.Module):
-    """Encoder, masked-LM head and, unless `pairs` is "none", pooler and the head for the pair objective."""
+    """Encoder and masked-LM head; unless `pairs` is "none", also the pooler and the head for pairs."""
 
     def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp", parts: Parts = UNSHARDED) -> None:
         super().__init__()
@@ -56,9 +56,9 @@ class PretrainingModel(tf.Module):
         self.next_sentence = heads.NextSentence(config, seed) if pairs != "none" else None
 
     def __call__(self, batch: Batch, mode: Mode) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Return the logits of the masked positions [B, P, U], in the compute dtype and without bias, and of the pairs.
+        """Return the logits of the masked positions [B, P, U], without bias, in the compute dtype, and of pairs [B, 2].
 
-        For a packed batch (`packing.pack`) they are the same, in the same order.
+        A packed batch (`packing.pack`) gives the same logits in the same order.
         """
         masked, first = read_indices(batch)
         tokens = TokenBatch(batch["input_ids"], batch["input_mask"], batch["segment_ids"], batch.get("position_ids"))
@@ -72,7 +72,7 @@ class PretrainingModel(tf.Module):
 
 
 def read_indices(batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the indices, in the flattened batch, of the masked tokens [B*P] and of each instance's first token [B]."""
+    """Return the places of the masked tokens [B*P] and of each instance's first token [B] in the flattened batch."""
     positions, tokens = batch["masked_lm_positions"], tf.shape(batch["input_ids"])[1]
     if "first_tokens" in batch:  # packed: they are such indices already
         return tf.reshape(positions, [-1]), batch["first_tokens"]
@@ -94,7 +94,7 @@ PAIRS = Objective(
 
 
 class Pretraining(Task):
-    """The objectives: masked words ("mlm"), and "nsp" or "sop" unless `pairs` is "none"."""
+    """The task with the objectives "mlm" (masked words) and, unless `pairs` is "none", "nsp" or "sop"."""
 
     def __init__(self, config: ModelConfig, seed: int, pairs: str = "nsp", parts: Parts = UNSHARDED) -> None:
         self.module = PretrainingModel(config, seed, pairs, parts)
@@ -102,7 +102,7 @@ class Pretraining(Task):
         self.objectives = (MASKED_WORDS,) if pairs == "none" else (MASKED_WORDS, PAIRS._replace(name=pairs))
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the number of masked positions, and of sequences."""
+        """Return the number of masked positions and the number of sequences."""
         sequences = tf.cast(tf.shape(batch["next_sentence_labels"])[0], tf.float32)
         weights = {"mlm": tf.reduce_sum(batch["masked_lm_weights"]), self.pairs: sequences}
         return {name: weights[name] for name in self.names}
@@ -112,7 +112,7 @@ class Pretraining(Task):
         return self.measured(self.module(batch, mode), batch)
 
     def measured(self, outputs: tuple[tf.Tensor, tf.Tensor | None], batch: Batch) -> dict[str, losses.Measure]:
-        """Do the same, of the logits."""
+        """Do the same as `measure`, from the logits."""
         words, pair = outputs
         labels = batch["next_sentence_labels"][:, 0]
         measures = {"mlm": self.module.masked_lm.measure(words, batch["masked_lm_ids"], batch["masked_lm_weights"])}
@@ -123,16 +123,17 @@ class Pretraining(Task):
     def soft(
         self, outputs: tuple[tf.Tensor, Any], taught: tf.Tensor, batch: Batch, temperature: float
     ) -> dict[str, tf.Tensor]:
-        """Return the summed loss of masked words with a teacher's scores [B, P, V] as labels."""
+        """Return the summed loss of masked words. taught: a teacher's scores [B, P, V], which serve as labels."""
         head = self.module.masked_lm
         scores = (tf.cast(outputs[0], tf.float32) + head.biases())[..., : head.vocab_size]
         return {"mlm": losses.soft_labels(scores, taught, batch["masked_lm_weights"], temperature)}
 
 
 def masked_samples(folder: Path, config: PretrainConfig, comm: Communicator) -> tuple[loop.Data, loop.Data | None]:
-    """Return what `datasets` does, of masked samples.
+    """Return the masked samples for training and, if any, the held-out ones, as `datasets` does.
 
-    Raise InputError if all training pairs for next-sentence prediction have the same label.
+    Raise InputError if all training pairs for next-sentence prediction have the same label. Raise UsageError for
+    settings that have no effect on the samples.
     """
     if config.data.length:
         raise UsageError("data.length is for causal models; the data of other models have their length; leave it out")
@@ -155,7 +156,7 @@ def _fine_tuning(run: Path) -> Sequence[object]:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingObjective:
-    """What a model learns: a row of `OBJECTIVES`, from masked samples, or `CAUSAL`."""
+    """What a model learns: a row of `OBJECTIVES`, for masked samples, or `CAUSAL`."""
 
     task: Callable[[PretrainConfig, loop.Data, Parts], Task]
     """makes what is trained; the parts say which part of the model this device holds"""
@@ -175,16 +176,16 @@ WORDS_AND_PAIRS = PretrainingObjective(
 
 
 def objective_of(config: PretrainConfig) -> PretrainingObjective:
-    """Return what a model learns."""
+    """Return what a model with this configuration learns."""
     row: PretrainingObjective = rows.load(CAUSAL) if config.model.causal else OBJECTIVES[config.objective.name]
     return row
 
 
 def resolve(config: PretrainConfig, data: loop.Data, device: Device, replicas: int) -> PretrainConfig:
-    """Return the configuration with everything derived from the data, the device and the ranks filled in.
+    """Return the configuration with all values filled in that depend on the data, the device or the ranks.
 
-    replicas: of the model, one per rank unless several ranks hold it together. Raise UsageError if the configuration
-    does not fit the data or the ranks.
+    replicas: number of replicas of the model; one per rank, unless several ranks hold one model. Raise UsageError if
+    the configuration does not fit the data or the ranks.
     """
     vocab_size, length = data.description.vocab_size, loop.sequence_length(config.model, data)
     if 0 < config.model.vocab_size < vocab_size:
@@ -210,18 +211,18 @@ def resolve(config: PretrainConfig, data: loop.Data, device: Device, replicas: i
 def datasets(
     folder: Path, config: PretrainConfig, comm: Communicator = SINGLE_PROCESS
 ) -> tuple[loop.Data, loop.Data | None]:
-    """Return the training and the held-out samples in `folder`, if there are any.
+    """Return the training samples in `folder` and, if there are any, the held-out samples.
 
-    Rank 0 looks at all files; the other ranks open those that they read. Raise UsageError for a setting that has no
-    effect on them.
+    Rank 0 checks all files; the other ranks open those that they read. Raise UsageError for a setting without effect on
+    the samples.
     """
     return objective_of(config).samples(folder, config, comm)
 
 
 def _check_shares(shares: tuple[float, ...], data: loop.Data) -> None:
-    """Raise UsageError if shares of masks are asked for, and the samples were masked in advance by others."""
+    """Raise UsageError if shares are given and the samples were masked in advance with other shares."""
     made = data.description.instances
-    theirs = made.mask_shares if made else MASK_SHARES  # those of other programs are as published
+    theirs = made.mask_shares if made else MASK_SHARES  # other programs use the published ones
     if shares and data.description.kind == "instances" and theirs != shares:
         requested, made_with = (" ".join(f"{share:g}" for share in each) for each in (shares, theirs))
         raise UsageError(
@@ -231,7 +232,7 @@ def _check_shares(shares: tuple[float, ...], data: loop.Data) -> None:
 
 
 def pairs_of(data: loop.Data) -> str:
-    """Return the objective on pairs for which samples were made; other programs' are for "nsp", a stream for "none"."""
+    """Return the objective on pairs that the samples have: other programs' samples "nsp", a stream of tokens "none"."""
     if data.description.kind == "tokens":
         return "none"
     made = data.description.instances
@@ -239,13 +240,13 @@ def pairs_of(data: loop.Data) -> str:
 
 
 def task_for(config: PretrainConfig, data: loop.Data, parts: Parts) -> Task:
-    """Return the task of the model on these data; `parts` says which part of the model this device holds."""
+    """Return the model's task for these data. parts: which part of the model this device holds."""
     _check_pairs(config, data)
     return objective_of(config).task(config, data, parts)
 
 
 def _check_pairs(config: PretrainConfig, data: loop.Data) -> None:
-    """Raise UsageError if the data have an objective on pairs and the run has none."""
+    """Raise UsageError if the data have an objective on pairs, but the run has none."""
     if not objective_of(config).has_pairs and (pairs := pairs_of(data)) != "none":
         raise UsageError(
             f"{data.manifest.path}: was made with --pairs {pairs}, and objective.name {config.objective.name} has no "
@@ -254,7 +255,7 @@ def _check_pairs(config: PretrainConfig, data: loop.Data) -> None:
 
 
 def describe(config: PretrainConfig, data: loop.Data, ranks: int) -> str:
-    """Return what the run would be on `ranks` ranks, each with a GPU, as lines of text; nothing is computed."""
+    """Return, as lines of text, what the run would be on `ranks` ranks with a GPU each. Nothing is trained."""
     if ranks % (parts := config.parallel.tensor):
         raise UsageError(f"--parallel.tensor {parts} does not divide --print {ranks}; give a multiple of it")
     requested, config = config, resolve(config, data, Device(kind="GPU"), ranks // parts)
@@ -269,7 +270,7 @@ def describe(config: PretrainConfig, data: loop.Data, ranks: int) -> str:
 
 
 def describe_all(phases: Sequence[Phase], ranks: int) -> str:
-    """Return what each phase would be, below its name if there are several."""
+    """Return what each phase would be, after its name if there are several."""
     shown = []
     for fetch in _fetches(phases):
         fetch()
@@ -280,9 +281,9 @@ def describe_all(phases: Sequence[Phase], ranks: int) -> str:
 
 
 def with_architectures(phases: Sequence[Phase]) -> list[Phase]:
-    """Return the phases with the architecture of the weights that each starts from, or that its run has already.
+    """Return the phases, each with the architecture of the weights that it starts from or that its run already has.
 
-    Raise as `recipes.with_architectures` does, IntegrityError if a file that describes the weights has changed.
+    Raise as `recipes.with_architectures` does. Raise IntegrityError if a file that describes the weights has changed.
     """
     first = phases[0].config
     if isinstance(first.init.checkpoint, Path) and not checkpoint.steps(first.run.path):
@@ -291,7 +292,7 @@ def with_architectures(phases: Sequence[Phase]) -> list[Phase]:
 
 
 def train(phase: Phase, comm: Communicator, recipe: str) -> None:
-    """Train one phase, or go on with it. recipe: what `config.json` records."""
+    """Train one phase or continue it. recipe: entry of `config.json`."""
     config = phase.config
     data, heldout = datasets(_folder(phase), config, comm)
     requested, config = config, resolve(config, data, comm.device, comm.replicas.size)
@@ -332,7 +333,7 @@ def _vocab(phase: Phase) -> Path:
 
 
 class _PhaseStart(NamedTuple):
-    """What a phase begins with: its name, its resolved configuration, and its data."""
+    """What a phase starts with: its name, its resolved configuration, and its data."""
 
     name: str
     config: PretrainConfig
@@ -340,7 +341,7 @@ class _PhaseStart(NamedTuple):
 
 
 def check_phases(phases: Sequence[Phase], comm: Communicator) -> None:
-    """Raise the errors with which any phase would begin; those of a later one would otherwise come after days."""
+    """Raise now the errors that any phase would raise at its start. A later phase may start only after days."""
     begun: list[_PhaseStart] = []
     for phase in phases:
         data, heldout = datasets(_folder(phase), phase.config, comm)
@@ -354,7 +355,7 @@ def check_phases(phases: Sequence[Phase], comm: Communicator) -> None:
 
 
 def _check_later(begin: _PhaseStart, comm: Communicator) -> None:
-    """Raise the errors with which a phase would begin that is not the first one, beside those of its data alone."""
+    """Raise the errors that a later phase would raise at its start, except those that its data alone cause."""
     _, config, data = begin
     tokens, replicas = loop.sequence_length(config.model, data), comm.replicas
     sampler.BatchSampler(data, config.batch, config.run.seed, replicas.rank, replicas.size)
@@ -365,7 +366,7 @@ def _check_later(begin: _PhaseStart, comm: Communicator) -> None:
 
 
 def _check_heads(before: _PhaseStart, later: _PhaseStart) -> None:
-    """Raise UsageError if a phase needs a head that the phase before it has not."""
+    """Raise UsageError if a phase needs a head that the phase before it does not have."""
     if objective_of(later.config).new_heads:
         return
     if before.config.objective.name != later.config.objective.name:
@@ -383,9 +384,9 @@ def _check_heads(before: _PhaseStart, later: _PhaseStart) -> None:
 
 
 def _runs_fit(phases: Sequence[Phase]) -> bool:
-    """Return True. Raise UsageError if the next phase has begun from other weights than those that a phase will have.
+    """Return True. Raise UsageError if the run of a phase has begun from other weights than the phase before will make.
 
-    So it is if the phase is to become longer, or to begin anew. Also raise it if both have one directory.
+    This is so if the phase before is to begin anew or to become longer. Raise it also if both have the same directory.
     """
     for phase, later in itertools.pairwise(phases):
         if phase.config.run.path == later.config.run.path:
@@ -408,7 +409,7 @@ def _runs_fit(phases: Sequence[Phase]) -> bool:
 
 
 def _tell_schedule(phases: Sequence[Phase], comm: Communicator) -> None:
-    """Report a phase that has another place in a schedule over all phases than the one where the phase before ends."""
+    """Report a phase whose place in a schedule over all phases is not where the phase before it ends."""
     for number, (phase, later) in enumerate(itertools.pairwise(phases), start=2):
         first, end = later.config.optimizer.first_step, phase.config.optimizer.first_step + phase.config.run.steps
         if first not in (0, end) and not phase.config.budget.hours:
@@ -420,9 +421,9 @@ def _tell_schedule(phases: Sequence[Phase], comm: Communicator) -> None:
 
 
 def train_all(phases: Sequence[Phase], comm: Communicator, recorded: str) -> None:
-    """Train several phases one after the other; of those that are finished, only check that they are the same run.
+    """Train several phases one after the other. Of finished phases, only check that they are the same run.
 
-    recorded: behind the names of the phases in `config.json`. Raise Stopped if a signal asks for it, also between
+    recorded: appended to the names of the phases in `config.json`. Raise Stopped if a signal asks for it, also between
     phases.
     """
     check_phases(phases, comm)
@@ -438,7 +439,7 @@ def train_all(phases: Sequence[Phase], comm: Communicator, recorded: str) -> Non
 
 
 def _fetches(phases: Sequence[Phase]) -> list[Callable[[], None]]:
-    """Return what brings the data, and the weights that are there from the beginning, from object stores."""
+    """Return functions that fetch the data and the first phase's initial weights from object stores."""
     folders = dict.fromkeys(_folder(phase) for phase in phases)
     fetches: list[Callable[[], None]] = [functools.partial(stores.fetch, folder) for folder in folders]
     if isinstance(weights := phases[0].config.init.checkpoint, Path):
@@ -447,7 +448,7 @@ def _fetches(phases: Sequence[Phase]) -> list[Callable[[], None]]:
 
 
 def start(phases: Sequence[Phase], recorded: str) -> None:
-    """Train phases that are placed. recorded: behind the names of the phases in `config.json`."""
+    """Train phases that `placed` returned. recorded: appended to the names of the phases in `config.json`."""
     first, *later = phases
     # Before any tensor, which would allocate memory on all GPUs.
     comm = connect(first.config.run, first.config.parallel)
@@ -464,7 +465,7 @@ def start(phases: Sequence[Phase], recorded: str) -> None:
 
 
 def _tell_end(phase: Phase) -> None:
-    """Print what was made, and what a model of this kind is for."""
+    """Print what was made, and a command that uses this kind of model."""
     run, every = phase.config.run.path, (each for recipe in recipes.RECIPES.values() for each in recipe.phases)
     then = objective_of(phase.config).then(run)
     if after := next((each.name for each in every if each.after == phase.name), None):

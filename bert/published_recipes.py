@@ -44,7 +44,7 @@ RECIPES: dict[str, Recipe] = {}
 
 
 def _published(size: str, per_device: int, steps: int, first_step: int = 0) -> PretrainConfig:
-    """Return one of the phases that share the paper's schedule of a million updates."""
+    """Return a phase of the paper's schedule of a million updates."""
     return PretrainConfig(
         model=SIZES[size],
         batch=BatchConfig(total=256, per_device=per_device),
@@ -73,7 +73,10 @@ recipe(
 
 
 def _megatron(size: str, per_device: int, steps: int) -> PretrainConfig:
-    """Shoeybi et al. 2019, section 5.3: batch 1,024 of 512 tokens, Adam 1e-4, sentence order, n-grams of words."""
+    """Return the settings of Shoeybi et al. 2019, section 5.3.
+
+    They are: batch 1,024 of 512 tokens, Adam 1e-4, sentence order, n-grams of words.
+    """
     return PretrainConfig(
         model=replace(rounded(size), recompute_activations=True),
         batch=BatchConfig(total=1024, per_device=per_device),
@@ -213,7 +216,7 @@ recipe(
     RECIPES,
     "bert_small_corpus",
     # The settings of babyberta/params.py and job.py (github.com/phueb/BabyBERTa), whose Adam has no bias correction.
-    # There the rate ends with the corpus, here at the 260,000 updates of which the paper reports. Documents, because
+    # There the rate ends with the corpus, here at the 260,000 updates that the paper reports. Documents, because
     # every pass then masks other words.
     'A small corpus on one GPU: Huebner et al. 2021, "BabyBERTa", for some 5 million words and 8,192 word pieces; 8 '
     "layers x 256, 16 sentences of at most 128 tokens, made with --pairs none, --single_sentences true and --kind "
@@ -241,10 +244,10 @@ MODERN = "made with --pairs none and --masked_lm_prob 0.3"
 
 
 def _modern(model: ModelConfig, batch: BatchConfig, optimizer: OptimizerConfig, steps: int) -> Phase:
-    """Return the phase of a recipe with rotary positions, and 39 of 128 tokens to predict.
+    """Return the phase of a recipe with rotary positions that predicts 39 of 128 tokens.
 
-    Of what came after BERT, rotary positions alone paid in a small model (docs/results/2026-11-modern-blocks.md). There
-    is no dropout on attention weights, which fused attention does not have.
+    Of the changes since BERT, only rotary positions helped a small model (docs/results/2026-11-modern-blocks.md).
+    Attention weights have no dropout, because fused attention has none.
     """
     rotary = replace(model, positions="rotary", attention_probs_dropout_prob=0.0)
     run = RunConfig(steps=steps, log_every=20, save_every=500, evaluate_every=500, evaluate_sequences=10_240)
@@ -253,10 +256,10 @@ def _modern(model: ModelConfig, batch: BatchConfig, optimizer: OptimizerConfig, 
 
 
 def _mosaic(size: str, per_device: int) -> Phase:
-    """Portes et al. 2023, MosaicBERT: batch, rates and length of mosaicml/examples, of both sizes.
+    """Return MosaicBERT's phase (Portes et al. 2023): batch, rates and length of mosaicml/examples, for both sizes.
 
-    StableAdamW is ModernBERT's (Warner et al. 2024); neither clips gradients. Beta, epsilon and decay are of both. They
-    name the decay of an update at the peak rate, 1e-5, which here is the product of rate and weight_decay.
+    StableAdamW is ModernBERT's (Warner et al. 2024). Neither clips gradients. Both have this beta, epsilon and decay.
+    They state the decay of an update at the peak rate, 1e-5; here it is the product of rate and weight_decay.
     """
     optimizer = OptimizerConfig(
         name="stableadamw",

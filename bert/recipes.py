@@ -49,12 +49,12 @@ class Phase:
 
     @property
     def sequence(self) -> int:
-        """Return the tokens of a sequence."""
+        """Return the number of tokens of a sequence."""
         return self.length or self.config.data.length or self.config.model.max_position_embeddings
 
     @property
     def predictions(self) -> int:
-        """Return the tokens that are predicted in a sequence."""
+        """Return the number of tokens to predict in a sequence."""
         return self.predicted or predictions(self.config.model, self.sequence)
 
     @property
@@ -65,7 +65,7 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Phases in their order. Each but the first starts from all weights of the one before."""
+    """Phases in order. Each phase after the first starts from all weights of the phase before."""
 
     name: str
     about: str
@@ -75,18 +75,18 @@ class Recipe:
 
     @property
     def causal(self) -> bool:
-        """Return whether the model is causal: it reads tokens, the others masked samples."""
+        """Return whether the model is causal. A causal model reads tokens, the others read masked samples."""
         return self.phases[0].config.model.causal
 
     def only_config(self) -> PretrainConfig:
-        """Return the configuration of a recipe of one phase. Raise UsageError if it has several."""
+        """Return the configuration of a recipe with one phase. Raise UsageError if it has several."""
         if len(self.phases) > 1:
             names = ", then ".join(part.name for part in self.phases)
             raise UsageError(f"{self.name}: has {len(self.phases)} phases; give {names}")
         return self.phases[0].config
 
     def miniature(self) -> "Recipe":
-        """Return the recipe with small models, batches and lengths, to check that it runs: a minute on two cores."""
+        """Return the recipe with small models, batches and lengths. Its run takes a minute on two cores, as a check."""
         return replace(self, phases=tuple(replace(phase, config=_small(phase.config)) for phase in self.phases))
 
 
@@ -101,7 +101,7 @@ FAMILIES = (
 
 
 class Recipes(Mapping[str, Recipe]):
-    """The recipes of all families by name; NAME_phase1 is the first phase of NAME alone."""
+    """The recipes of all families by name. NAME_phase1 is the first phase of NAME as a separate recipe."""
 
     @functools.cached_property
     def _every(self) -> dict[str, Recipe]:
@@ -121,17 +121,17 @@ RECIPES = Recipes()
 
 
 def predictions(model: ModelConfig, sequence: int, masked: float = MASKED) -> int:
-    """Return the tokens that are predicted in a sequence, as `data.tfrecords` makes it. masked: share of the tokens."""
+    """Return how many tokens of a sequence to predict, as `data.tfrecords` does. masked: share of the tokens."""
     return sequence if model.causal else math.ceil(round(sequence * masked, 6))
 
 
 def phase(config: PretrainConfig, length: int = 0, predicted: int = 0) -> Phase:
-    """Return a phase that has no name yet."""
+    """Return a phase without a name; `recipe` names it."""
     return Phase(name="", config=config, length=length, predicted=predicted)
 
 
 def recipe(family: dict[str, Recipe], name: str, about: str, *phases: Phase) -> Recipe:
-    """Return a recipe, entered in `family` under its name; so is each phase, if there are several."""
+    """Return a recipe and add it to `family`. If there are several phases, also add each phase as a recipe."""
     names = [f"{name}_phase{number}" for number in range(1, len(phases) + 1)] if len(phases) > 1 else [name]
     named = [replace(phases[0], name=names[0])]
     for before, own, later in zip(names, names[1:], phases[1:], strict=False):
@@ -148,9 +148,9 @@ def recipe(family: dict[str, Recipe], name: str, about: str, *phases: Phase) -> 
 def variant(
     family: dict[str, Recipe], base: Recipe, name: str, about: str, *changes: Mapping[str, Any], **sections: Any
 ) -> Recipe:
-    """Return `base` with other values in its phases, as a recipe of its own.
+    """Return a new recipe that changes values in the phases of `base`.
 
-    changes: for each phase, values of fields by their dotted names. sections: of all phases.
+    changes: for each phase, values by the dotted names of their fields. sections: new sections for all phases.
     """
     different = changes or [NO_FIELDS] * len(base.phases)
     phases = [
@@ -193,7 +193,7 @@ FROM_CHECKPOINT = InitConfig(checkpoint=None)  # the recipe continues an earlier
 
 
 def rounded(size: str) -> ModelConfig:
-    """Pad the vocabulary of 30,522 for tensor cores."""
+    """Return the model with its vocabulary of 30,522 padded for tensor cores."""
     return replace(SIZES[size], vocab_multiple=128)
 
 
@@ -225,12 +225,12 @@ OF_THE_PROCESS = ("parallel.", "run.device", "run.communicator", "run.determinis
 
 
 def choose(argv: Sequence[str], *, prog: str, description: str, small: bool = False) -> list[Phase]:
-    """Return the phases of the recipe that the first argument names, with the flags that follow applied.
+    """Return the phases of the recipe that the first argument names. Change them by the flags that follow.
 
-    `--config FILE` gives the recipe and flags (`bert.core.config_file`). A flag is for every phase,
-    `--phase2.section.field` for one. Of several phases `--data.train` has a folder for each, and `--run.directory RUN`
-    stands for RUN/phase1, RUN/phase2, ... small: in miniature. Raise UsageError for a mistake in `argv` or the file,
-    and for a flag that cannot be meant.
+    `--config FILE` gives recipe and flags (`bert.core.config_file`). A flag is for every phase,
+    `--phase2.section.field` for one phase. If there are several phases, `--data.train` needs a folder for each, and
+    `--run.directory RUN` means RUN/phase1, RUN/phase2, ... small: return the miniature. Raise UsageError for a mistake
+    in `argv` or the file, and for a flag that does not fit its phases.
     """
     about = {name: recipe.about for name, recipe in RECIPES.items()}
     given = config_file.given(argv, PretrainConfig, prog=prog)
@@ -246,7 +246,7 @@ def choose(argv: Sequence[str], *, prog: str, description: str, small: bool = Fa
 
 
 def flags_of_phases(argv: Sequence[str], recipe: Recipe) -> list[list[str]]:
-    """Return the flags that are for each phase. Raise UsageError for one that cannot be meant."""
+    """Return the flags of each phase. Raise UsageError for a flag that does not fit its phases."""
     if len(recipe.phases) == 1:
         return [list(argv)]
     words: list[list[str]] = [[] for _ in recipe.phases]
@@ -266,7 +266,7 @@ def _alone(recipe: Recipe) -> str:
 
 
 def _check_of_one(flag: str, number: int, key: str, recipe: Recipe) -> None:
-    """Raise UsageError if a flag cannot be meant for phase `number`. key: its name without the phase."""
+    """Raise UsageError if a flag cannot be given for phase `number` alone. key: its name without the phase."""
     if number > len(recipe.phases):
         raise UsageError(f"{flag}: {recipe.name} has {len(recipe.phases)} phases")
     if key.startswith(OF_THE_PROCESS):
@@ -276,7 +276,7 @@ def _check_of_one(flag: str, number: int, key: str, recipe: Recipe) -> None:
 
 
 def _of_all(flag: str, values: list[str], recipe: Recipe) -> list[list[str]]:
-    """Return what a flag that names no phase is for each phase. Raise UsageError if it cannot be meant."""
+    """Return, for each phase, what a flag without a phase means. Raise UsageError if it cannot be for all phases."""
     key, assigned, value = flag.removeprefix("--").partition("=")
     folders = [value, *values] if assigned else values
     if key in OF_ONE_PHASE:
@@ -312,9 +312,9 @@ def _grouped(argv: Sequence[str]) -> Iterator[list[str]]:
 def with_architectures(phases: Sequence[Phase], begun: Callable[[Path], bool] = lambda run: False) -> list[Phase]:
     """Return the phases, each with the architecture of the weights that it starts from.
 
-    begun: whether a run directory has weights already, which are then those that count. Raise UsageError if a flag
-    contradicts the architecture, or if there is no teacher for a loss that needs one; InputError if there are no such
-    weights.
+    begun: returns whether a run directory already has weights; these then give the architecture. Raise UsageError if a
+    flag contradicts the architecture, or if a loss needs a teacher and there is none; InputError if the weights are
+    missing.
     """
     completed: list[Phase] = []
     for part in phases:

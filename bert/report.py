@@ -38,10 +38,11 @@ class Options:
 
 
 class Curve:
-    """A curve of any number of points in bounded memory: at most 4 `GROUPS` + `OPEN_POINTS` points are kept.
+    """A curve of any number of points, in bounded memory: it keeps at most 4 `GROUPS` + `OPEN_POINTS` points.
 
-    Neighbouring points form groups of equal size, and of each group the first, lowest, highest and last are kept. The
-    drawn line is the same if no pixel is narrower than a group (M4; Jugel et al., 2014, doi:10.14778/2732951.2732953).
+    Neighbouring points form groups of equal size. Of each group the first, lowest, highest and last point are kept. The
+    drawn line does not change if no pixel is narrower than a group (M4; Jugel et al., 2014,
+    doi:10.14778/2732951.2732953).
     """
 
     def __init__(self) -> None:
@@ -51,7 +52,7 @@ class Curve:
         self._seen = 0  # points of it
 
     def add(self, step: int, value: float) -> None:
-        """Append a point. One that is not finite, or too large to plot, is a gap in the curve."""
+        """Append a point. A point that is not finite, or too large to plot, makes a gap in the curve."""
         self._open.append((step, value if abs(value) < LARGEST_PLOTTED else math.nan))
         self._seen += 1
         if self._seen == self._size:
@@ -65,7 +66,7 @@ class Curve:
             self._open = _extremes(self._open)
 
     def points(self) -> list[Point]:
-        """Return the points that were kept, in the order in which they came."""
+        """Return the kept points in the order in which they were added."""
         return [*itertools.chain.from_iterable(self._groups), *self._open]
 
 
@@ -78,7 +79,7 @@ def _extremes(points: list[Point]) -> list[Point]:
 
 
 class Metrics:
-    """What is reported of a run's lines, which come one at a time. Memory: 8 bytes for each line of training."""
+    """What a report says about a run. Lines are added one by one. Memory: 8 bytes for each line of training."""
 
     def __init__(self) -> None:
         self.steps: dict[str, int] = {}  # the largest of each split
@@ -89,7 +90,7 @@ class Metrics:
         self._accuracy = ""  # the first objective's key, once a line has one
 
     def add(self, line: dict[str, Any]) -> None:
-        """Take the next line."""
+        """Add the next line."""
         step, split = line["step"], line["split"]
         shown_split = split if split in SPLITS else "other"
         self.steps[shown_split] = max(step, self.steps.get(shown_split, 0))
@@ -107,7 +108,7 @@ class Metrics:
             _add(self.accuracy, line, self._accuracy or "accuracy")
 
     def figures(self) -> dict[str, Any]:
-        """Return a run's updates, median speed, last training loss and last evaluation, as far as they were logged."""
+        """Return a run's updates, median speed, last training loss and last evaluation, if they were logged."""
         train, heldout, fed = (self.last.get(split, {}) for split in SPLITS)
         steps = next((self.steps[split] for split in ("train", "heldout") if split in self.steps), None)
         final: dict[str, Any] = {"steps": max(self.steps.values()) if steps is None else steps}
@@ -127,7 +128,7 @@ def _add(curve: Curve, line: dict[str, Any], key: str) -> None:
 
 
 class Plotted(NamedTuple):
-    """One run to plot."""
+    """A run to plot."""
 
     name: str
     metrics: Metrics
@@ -136,9 +137,9 @@ class Plotted(NamedTuple):
 
 
 def read_metrics(run: Path) -> Metrics:
-    """Return what is reported of a run's metrics.jsonl, without damaged lines, which are counted on stderr.
+    """Return the metrics in a run's metrics.jsonl. Skip damaged lines and report their number on stderr.
 
-    Raises InputError if there are no others.
+    Raise InputError if there are no other lines.
     """
     path = run / journal.NAME
     if not path.exists():
@@ -158,7 +159,7 @@ def read_metrics(run: Path) -> Metrics:
 
 
 def draw(runs: Sequence[Plotted], path: Path) -> None:
-    """Plot losses (training pale, held-out dark), held-out accuracy of the first objective, and speed over updates."""
+    """Plot loss (training pale, held-out dark), held-out accuracy of the first objective, and speed by update."""
     with charts.plots(path, 3, width=14) as (loss, accuracy, speed):
         for run in runs:
             dark: dict[str, Any] = {"color": run.colour, "marker": "o", "markersize": 3}
@@ -183,12 +184,12 @@ def _series(curve: Curve, begin: int) -> tuple[list[int], list[float]]:
 
 
 def _shown(name: str) -> str:
-    """Return a name without what no terminal and no font can show."""
+    """Return a name in which characters that cannot be printed are replaced."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
 
 
 def as_json(row: dict[str, Any]) -> dict[str, Any]:
-    """Return figures with those that are not finite as words, because JSON has no such numbers."""
+    """Return figures for JSON: numbers that are not finite become words, because JSON has no such numbers."""
     is_word = {key: isinstance(value, float) and not math.isfinite(value) for key, value in row.items()}
     return {key: str(value) if is_word[key] else value for key, value in row.items()}
 

@@ -35,17 +35,17 @@ ORIGIN = "belongs_to.json"
 
 Results = list[np.ndarray]  # of one batch
 Batch = Callable[[], Results]  # computes it
-Compute = Callable[[int, Batch], Results]  # returns the results of a batch of so many sequences
+Compute = Callable[[int, Batch], Results]  # returns the results of a batch with this number of sequences
 
 
 def at_once(sequences: int, batch: Batch) -> Results:
-    """Return the results of a batch: what a reader does without `keep`."""
+    """Compute the results of a batch. Readers use this without `keep`."""
     return batch()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What results belong to."""
+    """What results were computed from."""
 
     input: dict[str, str]
     """SHA-256 by the name of the file, or of each file in a folder"""
@@ -57,10 +57,10 @@ class Origin:
 
 
 class Kept:
-    """Takes batches from the folder of an interrupted run, computes all after those, and keeps them there."""
+    """Takes the batches that an interrupted run stored in its folder; computes and stores the batches after those."""
 
     def __init__(self, output: Path, origin: Origin, stops: Sequence[int]) -> None:
-        """stops: is not empty when the run was asked to stop."""
+        """stops: received signals that ask to stop."""
         self.output, self.sequences = output, 0
         self.folder, self._origin, self._stops = output.parent / f".{output.name}.parts", origin, stops
         self._parts, self._unsaved, self._size = 0, list[Results](), 0
@@ -68,7 +68,7 @@ class Kept:
         self._written = time.monotonic()
 
     def __call__(self, sequences: int, batch: Batch) -> Results:
-        """Return the results of the next batch, which has this many sequences."""
+        """Return the results of the next batch. sequences: number of its sequences."""
         results = self._results(batch)
         self.sequences += sequences
         return results
@@ -93,7 +93,7 @@ class Kept:
         return self.folder / f"{part:05d}.npz"
 
     def _read(self) -> Iterator[Results]:
-        """Yield the results of an interrupted run, in order; remove what cannot be used."""
+        """Yield the results of an interrupted run, in order; remove files that cannot be used."""
         if not self.folder.is_dir():
             return
         if problem := self._problem():
@@ -115,7 +115,7 @@ class Kept:
         self._written = time.monotonic()
 
     def _problem(self) -> str | None:
-        """Return why the folder's content cannot be used, if so."""
+        """Return why the folder's content cannot be used, or None."""
         try:
             stored = checked_json.read(self.folder / ORIGIN, Origin, what="of this program", remedy="remove the folder")
         except (IntegrityError, FileNotFoundError) as error:
@@ -125,7 +125,7 @@ class Kept:
         return f"of other {' and '.join(others)}" if others else None
 
     def _write(self) -> None:
-        """Write what is held to a new part."""
+        """Write the results in memory as a new part."""
         if self._unsaved:
             with files.room(self.folder):
                 self.folder.mkdir(exist_ok=True)
@@ -143,7 +143,7 @@ class Kept:
 
 
 def _load(path: Path) -> list[Results]:
-    """Return the batches of a part. The ZIP format has a checksum of each array, which is checked."""
+    """Return the batches of a part. numpy verifies the ZIP format's checksum of each array."""
     with np.load(path, allow_pickle=False) as arrays:
         grouped = itertools.groupby(arrays.files, key=lambda name: name.split(".")[0])
         return [[arrays[name] for name in names] for _, names in grouped]
@@ -151,13 +151,13 @@ def _load(path: Path) -> list[Results]:
 
 @contextlib.contextmanager
 def keep(written: Sequence[Path | None], source: Path, options: Any, run: Run) -> Iterator[Compute]:
-    """Yield what computes batches, keeps their results while the block runs, and takes those of an interrupted run.
+    """Yield a function that computes batches and stores their results. It first returns results of an interrupted run.
 
-    In the block, signals that ask to stop raise Stopped at the next batch. Nothing is kept, and signals are as they
-    were, if `source` is standard input or another pipe, or if results are written to standard output.
+    In the block, signals that ask to stop raise Stopped at the next batch. If `source` is standard input or another
+    pipe, or if results go to standard output, nothing is stored and signals are not handled.
 
-    written: the outputs, which the block must open before the first batch; None for those that are not asked for.
-    options: the dataclass of the command's flags. run: the model, with its weights.
+    written: the output files, which the block must open before the first batch; None for an output that the user does
+    not want. options: the dataclass of the command's flags. run: the model, with its weights.
     """
     paths = [path for path in written if path is not None]
     if "-" in map(str, (*paths, source)) or not (source.is_file() or source.is_dir()):

@@ -35,24 +35,24 @@ from bert.training import checkpoint, description
 
 
 class Base(Protocol):
-    """What an encoder is made of."""
+    """The base of an encoder: its architecture and its weights without updates."""
 
     @property
     def digest(self) -> str:
-        """Return the hash of its architecture and of its weights without updates."""
+        """Return a hash of the architecture and of the weights without updates."""
 
     @property
     def updated(self) -> bool:
-        """Return whether there are low-rank updates."""
+        """Return whether the model has low-rank updates."""
 
 
 class Bases(Protocol):
-    """Encoders in memory that several runs have."""
+    """Encoders in memory that several runs share."""
 
     def encoder(
         self, config: ModelConfig, folder: Path, compute: Compute, engine: Literal["tensorflow", "openvino"]
     ) -> Engine:
-        """Return the encoder of a checkpoint that is verified, with its updates."""
+        """Return the encoder of a verified checkpoint, with its updates."""
 
 
 SHARED: Rows[Callable[..., Any]] = Rows(
@@ -66,7 +66,7 @@ SHARED: Rows[Callable[..., Any]] = Rows(
 
 
 class Run:
-    """A run directory whose description is that of its checkpoints; what else it has is read when it is asked for."""
+    """A run directory whose description matches its checkpoints. Its other files are read when they are needed."""
 
     def __init__(self, path: Path, config: ModelConfig) -> None:
         """config: as `Run.open` reads it."""
@@ -79,8 +79,9 @@ class Run:
     def open(cls, path: Path, remedy: str = "the run directory of a trained model") -> "Run":
         """Check the files that describe a run, and read its configuration.
 
-        remedy: what to give instead, for the message. Raise InputError if `path` is no run directory, IntegrityError if
-        a file that describes the run has changed, or describes a model far larger than its checkpoint.
+        remedy: what to give instead, for messages. Raise InputError if `path` is not a run directory. Raise
+        IntegrityError if a file that describes the run has changed, or if it describes a model far larger than its
+        checkpoint.
         """
         stores.fetch_run(path)
         if not path.is_dir():
@@ -95,7 +96,7 @@ class Run:
 
     @property
     def settings_path(self) -> Path:
-        """Its `config.json`, for messages."""
+        """Path of its `config.json`, for messages."""
         return self.path / "config.json"
 
     @cached_property
@@ -114,7 +115,7 @@ class Run:
         return tokenizer_for(vocabulary.path_in(self.path), self.config, self.head is None or self.head.spaced)
 
     def has(self, head: str) -> bool:
-        """Return whether the checkpoint has variables of a head. Raise as `checkpoint.to_use` does."""
+        """Return whether the checkpoint has variables of this head. Raise as `checkpoint.to_use` does."""
         return any(name.startswith(f"{head}/") for name in checkpoint.Stored(self._verified).shapes)
 
     def load(self, *modules: tf.Module) -> None:
@@ -131,7 +132,7 @@ class Run:
     def encoder(
         self, compute: Compute = "float32", engine: EngineName = "tensorflow", heads: Sequence[tf.Module] = ()
     ) -> Engine:
-        """Return the encoder with its weights; assign those of `heads`, too.
+        """Return the encoder with its weights. Assign the weights of `heads`, too.
 
         compute: data type of its matrix products. engine: what computes it. Raise as `load`, `engines.choose` and
         `engines.in_8_bits` do.
@@ -148,17 +149,17 @@ class Run:
 
     @property
     def checkpoint(self) -> Path:
-        """Folder of the checkpoint that was loaded: the best or the newest one, or an older one if that is damaged."""
+        """Folder of the loaded checkpoint: the best or the newest one, or an older one if that is damaged."""
         assert self._loaded, "the weights are loaded"
         return self._verified
 
     @cached_property
     def _verified(self) -> Path:
-        """Folder of the checkpoint to use, whose files are read for that once. Raise as `checkpoint.to_use` does."""
+        """Folder of the checkpoint to use; its files are verified once. Raise as `checkpoint.to_use` does."""
         return checkpoint.to_use(self.path)
 
     def thresholds(self) -> tuple[float, ...]:
-        """Return the probability from which each label is given, if any number of them can be; the weights are loaded.
+        """Return the minimum probability of each label; () if it gives one class only. Load the weights first.
 
         Raise as `thresholds.read` does.
         """
@@ -175,10 +176,10 @@ class Run:
 
     @property
     def weights(self) -> str:
-        """Content hash of the checkpoint that was loaded."""
+        """Content hash of the loaded checkpoint."""
         return manifest.content_hash(self.checkpoint)
 
     @property
     def identity(self) -> dict[str, str]:
-        """Hashes of the weights that were loaded and of the files that describe them: results belong to these."""
+        """Hashes of the loaded weights and of the files that describe them. Results are stored with these hashes."""
         return {"weights": self.weights} | description.hashes(self.path)

@@ -48,12 +48,12 @@ recipe(
 def _short_run(size: str, deviation: float) -> ModelConfig:
     """Return a model for runs of an hour instead of days.
 
-    There is no dropout: such a run does not see the corpus often enough to overfit. Early in training a model predicts
+    There is no dropout: such a run does not read the corpus often enough to overfit. Early in training a model predicts
     words by their frequency only; some runs stayed there with the published initialisation and optimizer. Two changes
     help: initial weights with a standard deviation above the published 0.02, which suits a width of 768, and (in the
-    optimizer) a beta_2 below 0.999. With sinusoidal positions, heads of the first layer start by attending to
-    neighbouring tokens: after 500 updates on real text the tiny model predicts 19.5 % of held-out words instead of
-    12.9 %.
+    optimizer) a beta_2 below 0.999. With sinusoidal positions, heads of the first layer begin by attending to
+    neighbouring tokens. After 500 updates on real text, the tiny model then predicts 19.5 % of held-out words instead
+    of 12.9 %.
     """
     return replace(
         SIZES[size],

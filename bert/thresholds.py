@@ -16,7 +16,7 @@ DEFAULT = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """The content of the file."""
+    """The content of `thresholds.json`."""
 
     thresholds: dict[str, float]
     """by label"""
@@ -36,12 +36,12 @@ class Tuned:
 
 
 def write(run: Path, tuned: Tuned) -> None:
-    """Write the file of a run."""
+    """Write the thresholds of a run."""
     checked_json.write(run / NAME, asdict(tuned))
 
 
 def read(run: Path, labels: Sequence[str], weights: str) -> tuple[float, ...] | None:
-    """Return the threshold of each label of a run; None if it has no file of them.
+    """Return the threshold of each label of a run; None if the run has no file of thresholds.
 
     weights: content hash of the checkpoint. Raise IntegrityError if the file is damaged or names other labels,
     UsageError if it was written for another checkpoint.

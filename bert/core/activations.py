@@ -13,7 +13,7 @@ ONNX_GELU_SINCE = 20  # operator set that has it
 
 
 class Activation(NamedTuple):
-    """What training, inference and export need to know of an activation."""
+    """What training, inference and export need from an activation."""
 
     formula: Callable[[Any, Any], Any]
     """called with TensorFlow and x, float32 of any shape"""
@@ -24,9 +24,10 @@ class Activation(NamedTuple):
 
 
 def _gelu(tf: Any, x: Any) -> Any:
-    """Return x * Phi(x), where Phi is the normal distribution's (Hendrycks and Gimpel 2016).
+    """Return x * Phi(x), where Phi is the distribution function of the normal distribution (Hendrycks and Gimpel 2016).
 
-    It uses erf, as published. The erfc of tf.nn.gelu is more precise where the result is nearly 0, at twice the time.
+    It uses erf, as published. The erfc of tf.nn.gelu is more precise where the result is nearly 0, but takes twice the
+    time.
     """
     return x * (0.5 + 0.5 * tf.math.erf(x * 0.5**0.5))
 
@@ -43,7 +44,7 @@ def _gelu_in_onnx(graph: Any, x: str) -> str:
 
 
 def _gelu_tanh(tf: Any, x: Any) -> Any:
-    """Return an approximation of GELU by tanh (Hendrycks and Gimpel 2016, section 2), as GPT-2 has it."""
+    """Return GPT-2's approximation of GELU by tanh (Hendrycks and Gimpel 2016, section 2)."""
     return 0.5 * x * (1.0 + tf.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x * x * x)))
 
 

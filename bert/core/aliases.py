@@ -19,18 +19,21 @@ PHASE = re.compile(r"phase[1-9]\.")  # before the name of a flag of one phase of
 
 
 class Refused(str):
-    """What to give instead of a flag that means something else here, or nothing."""
+    """What to give instead of another program's flag. The flag has another meaning here, or none."""
 
 
 class Set(str):
-    """A switch: NAME=VALUE of our flag that it stands for."""
+    """NAME=VALUE of our flag. Another program's switch, such as --fp16, stands for it."""
 
 
 Names = Mapping[str, str]
 
 
 def _table(rows: str) -> dict[str, str]:
-    """Return what each name is. rows: our flag, or `?` and what to give instead, and behind a colon its names."""
+    """Return our flag or a `Refused`, by each name of other programs.
+
+    rows: our flag, or `?` and what to give instead; then a colon and its names in other programs.
+    """
     table = dict[str, str]()
     for row in rows.strip().splitlines():
         ours, _, names = row.strip().rpartition(":")
@@ -152,7 +155,7 @@ ALSO: Names = {
 
 
 def table(flags: Collection[str]) -> Names:
-    """Return what each name is in a command that has these flags; a flag of its own keeps its meaning."""
+    """Return what each name of other programs means in a command with these flags. One of `flags` keeps its meaning."""
     if "windows.max_seq_length" in flags:
         names = {**COMMON, **FINE_TUNING, **QUESTIONS, **OURS}
     elif "length.epochs" in flags:
@@ -163,9 +166,9 @@ def table(flags: Collection[str]) -> Names:
 
 
 def translated(argv: Sequence[str], flags: Collection[str]) -> list[str]:
-    """Return the arguments of a command with our names for flags; report each other name on stderr, on one rank.
+    """Replace other programs' names by our flags in the arguments; report each such name on stderr, on one rank.
 
-    flags: of the command. Raise UsageError for names whose meaning differs, and for two names of one flag.
+    flags: of the command. Raise UsageError for a name with another meaning here, and for two names of one flag.
     """
     names, words = table(flags), list[str]()
     notes, refusals, typed = list[str](), list[str](), dict[str, str]()
@@ -202,9 +205,10 @@ def translated(argv: Sequence[str], flags: Collection[str]) -> list[str]:
 
 
 def changes_nothing(name: str, value: str, others: Collection[str]) -> bool:
-    """Return whether a name of another program has a value that asks for nothing, or for what is done here anyway.
+    """Return whether this value of another program's flag asks for nothing, or for what this program does anyway.
 
-    others: names that are given too: beside a share of the updates for the warm-up, 0 of them is none.
+    others: the other names that are given. With a warm-up given as a share of the updates, 0 warm-up steps ask for
+    nothing.
     """
     if name in STEPS and _number(value) == 0:
         return any(share in others for share in SHARES)
@@ -213,7 +217,7 @@ def changes_nothing(name: str, value: str, others: Collection[str]) -> bool:
 
 
 def by_value(name: str, value: str, names: Names) -> str | None:
-    """Return what a name is, if it has this value; None: it is none of another program's."""
+    """Return what a name with this value means; None if it is no name of another program."""
     share = names.get(SHARES[0], "")
     if name in STEPS and name in names and (0 < _number(value) < 1 or (_number(value) == 0 and share == SHARES[-1])):
         return share
@@ -223,7 +227,7 @@ def by_value(name: str, value: str, names: Names) -> str | None:
 
 
 def unchanged(given: str, value: str) -> str:
-    """Return the note about a name with a value that changes nothing."""
+    """Return the note that a name with this value changes nothing."""
     return f"{given} {value or '[]'} changes nothing here"
 
 
@@ -235,7 +239,10 @@ def _number(value: str) -> float:
 
 
 def switched(given: str, value: str, ours: Set) -> str:
-    """Return the value of our flag that a switch stands for. given: its name. Raise UsageError if it is not true."""
+    """Return the value of our flag that a switch stands for. Raise UsageError unless the switch's value is true.
+
+    given: the switch, as it was written.
+    """
     flag, _, meant = ours.partition("=")
     if value.lower() != "true":
         raise UsageError(f"{given} {value}: only true is taken, for --{flag} {meant}; leave it out")
@@ -243,12 +250,15 @@ def switched(given: str, value: str, ours: Set) -> str:
 
 
 def note(given: str, target: str, name: str, ours: str) -> list[str]:
-    """Return the note about a name as it was given, which is that of our flag `target`, if it needs one."""
+    """Return the note that another program's name means our flag `target`; [] if no note is needed.
+
+    given: the name as it was written.
+    """
     _, assigned, value = ours.partition("=")
     return [] if name in OURS else [f"{given} is {target}{' ' * len(assigned)}{value} here{ALSO.get(ours, '')}"]
 
 
 def tell(notes: Iterable[str]) -> None:
-    """Print notes on stderr, each once, on one rank."""
+    """Print each different note on stderr, on one rank."""
     for line in dict.fromkeys(notes if is_first_rank() else ()):
         print(f"note: {line}", file=sys.stderr)

@@ -21,7 +21,7 @@ HEIGHT = 3.6  # inches
 
 @contextlib.contextmanager
 def plots(path: Path, count: int, width: float, height: float = HEIGHT) -> Iterator[list[Any]]:
-    """Yield `count` axes of Matplotlib, and write what was drawn on them to a PNG file, unless the block raises.
+    """Yield `count` Matplotlib axes. Write what is drawn on them to a PNG file, unless the block raises.
 
     width, height: of the whole picture, in inches. Raise ImportError if Matplotlib is not installed.
     """
@@ -36,5 +36,5 @@ def plots(path: Path, count: int, width: float, height: float = HEIGHT) -> Itera
 
 
 def plain(text: str) -> str:
-    """Return a text that Matplotlib shows as it is; a "$" would begin a formula."""
+    """Return a text that Matplotlib shows unchanged: a "$" would begin a formula."""
     return text.replace("$", r"\$")

@@ -47,12 +47,12 @@ def text(fields: dict[str, Any]) -> str:
 
 
 def head(body: bytes) -> bytes:
-    """Return the first two lines of a file: the brace and the checksum of `body`, the bytes after them."""
+    """Return the first two lines of a file: the brace, and the checksum of `body`, which is the rest of the file."""
     return f'{{\n "{KEY}": "{hashlib.sha256(body).hexdigest()}",\n'.encode()
 
 
 def read(path: Path, kind: type[T], *, what: str, remedy: str) -> T:
-    """Return the content of a file that `write` wrote, as the dataclass `kind`.
+    """Return the content of a file that `write` wrote, as an instance of the dataclass `kind`.
 
     what, remedy: words for the message, such as "a manifest of ours" and "build the folder again". Raise IntegrityError
     if the file is damaged or its values do not fit `kind`, OSError if it cannot be read.
@@ -81,8 +81,8 @@ def _verify(content: bytes) -> None:
 def parse(content: bytes) -> Any:
     """Return the value of a JSON text in UTF-8.
 
-    Raise ValueError if it is not JSON, repeats a name, or has a number that is not finite; RecursionError if it is
-    nested too deeply.
+    Raise ValueError if the text is not JSON, repeats a name, or has a number that is not finite. Raise RecursionError
+    if it is nested too deeply.
     """
     hooks: dict[str, Any] = {"object_pairs_hook": _object, "parse_constant": _finite, "parse_float": _finite}
     return json.loads(content.decode("utf-8"), **hooks)
@@ -105,8 +105,8 @@ def _finite(text: str) -> float:
 def take(hint: Any, value: Any, where: str = "") -> Any:
     """Return a value of `parse` as an instance of the type `hint`.
 
-    where: the place of the value, for messages. Unknown fields of a dataclass are ignored. Raise ValueError if the
-    value does not fit.
+    where: the value's place, for messages. Ignore unknown fields of a dataclass. Raise ValueError if the value does not
+    fit.
     """
     if dataclasses.is_dataclass(hint):
         return _dataclass(typing.cast(type, hint), value, where)
@@ -164,7 +164,7 @@ def _fits(hint: Any, origin: Any, arguments: tuple[Any, ...], value: Any) -> boo
 
 
 def _text(text: str, where: str) -> str:
-    """Return the text. Raise ValueError for a lone surrogate, which JSON can hold and no file can."""
+    """Return the text. Raise ValueError for a lone surrogate: JSON can have one, but no file can."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -60,7 +60,7 @@ MAY_CHANGE = types.MappingProxyType({"may_change": True})
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """A command-line argument: one leaf of a tree of dataclasses. `path`, joined by dots, is its name."""
+    """A command-line argument: one field in a tree of dataclasses. Its name is `path`, joined by dots."""
 
     path: tuple[str, ...]
     type: Any
@@ -81,12 +81,12 @@ class Flag:
 
     @property
     def option(self) -> str:
-        """Return the name as it is written on the command line: a field `import_` is the flag --import."""
+        """Return the name as written on the command line. A field `import_` is the flag --import."""
         return self.name if self.kind == "positional" else f"--{self.name.removesuffix('_')}"
 
     @property
     def several(self) -> bool:
-        """Return whether it takes several values."""
+        """Return whether the flag takes several values."""
         return typing.get_origin(_value_type(self.type)[0]) is tuple
 
 
@@ -98,7 +98,7 @@ def parse(options: type[T], argv: Sequence[str], *, prog: str, description: str 
 
 
 def _with_run_first(argv: Sequence[str]) -> list[str]:
-    """Return the arguments with the value of --model or --run, if there is one, as the first."""
+    """Return the arguments. If they give --model or --run, its value comes first and the flag is removed."""
     words = list(argv)
     for number, word in enumerate(words):
         flag, assigned, value = word.partition("=")
@@ -108,18 +108,18 @@ def _with_run_first(argv: Sequence[str]) -> list[str]:
 
 
 def override(config: T, argv: Sequence[str], *, prog: str, description: str | None) -> T:
-    """Return `config` with the fields replaced that `argv` gives. Raise UsageError for a mistake in `argv`."""
+    """Return `config` with the fields that `argv` gives. Raise UsageError for a mistake in `argv`."""
     flags = list(_flags(type(config), config))
     return _build(type(config), config, _values(flags, argv, prog, description))
 
 
 def flags_of(options: type) -> dict[str, Flag]:
-    """Return the flags of a dataclass by name."""
+    """Return the flags of a dataclass, by name."""
     return {flag.name: flag for flag in _flags(options, None)}
 
 
 def check(flags: Iterable[Flag], argv: Sequence[str], *, prog: str) -> None:
-    """Raise UsageError if `argv` has another flag, or a value that its flag cannot have. Flags may be missing."""
+    """Raise UsageError if `argv` has a flag that is not in `flags`, or a wrong value. Flags may be missing."""
     _values([dataclasses.replace(flag, default=None) for flag in flags], argv, prog, None)
 
 
@@ -136,7 +136,7 @@ def registers(recipes: dict[str, Factory[T]]) -> Callable[[Factory[T]], Factory[
 def choose(
     argv: Sequence[str], recipes: Mapping[str, Factory[T]], *, prog: str, description: str | None
 ) -> tuple[str, T]:
-    """Return the recipe that the first argument names, and its configuration with the flags that follow applied.
+    """Return the name and the configuration of the recipe that the first argument names. The other arguments change it.
 
     Raise UsageError for a mistake in `argv`.
     """
@@ -148,9 +148,9 @@ def choose(
 def named(
     argv: Sequence[str], about: Mapping[str, str], *, prog: str, description: str | None, what: str = "recipe"
 ) -> str:
-    """Return the recipe that the first argument names; for --help in its place, print what there is about each.
+    """Return the recipe that the first argument names. For --help instead, print the lines of `about` and exit.
 
-    what: it names instead, such as "command". Raise UsageError if there is no such recipe.
+    what: the kind of thing that the argument names, such as "command". Raise UsageError if there is no such name.
     """
     if not argv or argv[0].startswith("-"):
         if {"-h", "--help"} & set(argv):
@@ -172,15 +172,15 @@ def flags_in(argv: Sequence[str], section: str) -> frozenset[str]:
 
 
 def changed(base: object, config: object) -> frozenset[str]:
-    """Return the fields that have other values in `config` than in `base`: what flags would give."""
+    """Return the fields whose values in `config` differ from those in `base`."""
     names = [field.name for field in dataclasses.fields(typing.cast(Any, base))]
     return frozenset(name for name in names if getattr(config, name) != getattr(base, name))
 
 
 def extract(options: type[E], argv: Sequence[str], *, prog: str) -> tuple[E, list[str], str]:
-    """Parse the flags of `options` wherever they stand in `argv`; return them, the other arguments, and a help text.
+    """Parse the flags of `options` anywhere in `argv`; return them, the other arguments, and a help text.
 
-    For options that stand beside those of a recipe. Raise UsageError for a mistake in them.
+    This is for options beside the flags of a recipe. Raise UsageError for a mistake in them.
     """
     flags = list(_flags(options, None))
     parser = _parser(flags, prog, None, add_help=False)
@@ -190,10 +190,10 @@ def extract(options: type[E], argv: Sequence[str], *, prog: str) -> tuple[E, lis
 
 
 def main(function: Callable[[list[str]], None], resumes: bool = False) -> NoReturn:
-    """Run `function(sys.argv[1:])` and exit; an error that a user can cause prints one line and gives its exit code.
+    """Run `function(sys.argv[1:])` and exit. For a user's error, print one line and exit with its code.
 
-    Meanwhile a terminal shows that the command works, also before it has anything to count. resumes: signals ask the
-    command to stop from the beginning on.
+    While it runs, a terminal shows that the command works, even before it has anything to count. resumes: from the
+    start, let signals ask the command to stop.
     """
     name = running()
     library_log.prepare(name)
@@ -220,12 +220,12 @@ def main(function: Callable[[list[str]], None], resumes: bool = False) -> NoRetu
 
 
 def fail(error: UserError) -> NoReturn:
-    """Print the line of an error and exit with its code, where no caller can: before `main` runs."""
+    """Print the line of an error and exit with its code. This is for errors before `main` runs."""
     _fail(error, error.exit_code)
 
 
 def guard_imports() -> None:
-    """Have a package that is not installed end a command with one line, if the command's own imports need it."""
+    """If the command itself imports a package that is not installed, end it with one line instead of a traceback."""
     words = sys.orig_argv
     if "-m" in words[:-1] and words[words.index("-m") + 1].split(".")[0] in PACKAGES:
         shown = sys.excepthook
@@ -239,12 +239,12 @@ def guard_imports() -> None:
 
 
 def _is_of_others(error: ModuleNotFoundError) -> bool:
-    """Return whether the module that is missing is none of ours."""
+    """Return whether the missing module belongs to another package than ours."""
     return (error.name or "").split(".")[0] not in PACKAGES
 
 
 def running() -> str:
-    """Return the name of the module that is run, as in `python -m NAME`."""
+    """Return the name of the module that runs, as in `python -m NAME`."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec.name.removesuffix(".__main__") if spec else os.path.basename(sys.argv[0])
 
@@ -258,7 +258,7 @@ def _fail(error: BaseException, code: int) -> NoReturn:
 
 
 def _line(text: str) -> str:
-    """Return a text as one line of bounded length. What files have in them must not control the terminal."""
+    """Return a text as one line of limited length, without characters that could control the terminal."""
     line = "".join(
         character if character.isprintable() else ascii(character)[1:-1] for character in " ".join(text.split())
     )
@@ -266,7 +266,7 @@ def _line(text: str) -> str:
 
 
 def _checked(argv: list[str]) -> list[str]:
-    """Return `argv`. Raise UsageError if an argument is not UTF-8, because it could not be written to a manifest."""
+    """Return `argv`. Raise UsageError if an argument is not UTF-8: a manifest could not hold it."""
     for argument in argv:
         if not argument.isprintable() and any("\ud800" <= character <= "\udfff" for character in argument):
             raise UsageError(f"argument {argument!a}: is not UTF-8; rename the file or folder")
@@ -285,7 +285,10 @@ def exit_code(error: BaseException) -> int | None:
 
 
 def _exhausted(error: BaseException) -> int | None:
-    """Return the errno of what an exception says is used up: memory, files, processes, disk; None if nothing is."""
+    """Return the errno of the resource that an exception says is used up; None if it is about something else.
+
+    Such a resource is memory, files, processes or the disk.
+    """
     if isinstance(error, OSError) and error.errno in EXHAUSTED:
         return error.errno
     if type(error).__module__.startswith("tensorflow"):  # which this module must not import
@@ -313,7 +316,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _gpu_is_full(error: BaseException) -> bool:
-    """Return whether TensorFlow could not get memory of a GPU."""
+    """Return whether TensorFlow could not allocate memory on a GPU."""
     if type(error).__name__ != "ResourceExhaustedError" or "device:CPU" in str(error):
         return False
     tensorflow = sys.modules.get("tensorflow")
@@ -322,7 +325,7 @@ def _gpu_is_full(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def _flushed() -> Iterator[None]:
-    """Write standard output out at the end of the block, where an error of that is still reported."""
+    """Flush standard output at the end of the block, where an error in that is still reported."""
     try:
         yield
     except SystemExit:  # of --help
@@ -332,7 +335,7 @@ def _flushed() -> Iterator[None]:
 
 
 def _nobody_reads() -> bool:
-    """Return whether what reads the output has ended, as in `... | head`. What is written from then on is dropped."""
+    """Return whether the reader of the output has ended, as in `... | head`. If so, drop later output."""
     outputs = select.poll()
     for stream in (1, 2):
         outputs.register(stream, select.POLLERR)
@@ -343,7 +346,7 @@ def _nobody_reads() -> bool:
 
 
 def _leave(code: int, at_once: bool = False) -> NoReturn:
-    """Exit. at_once: without freeing TensorFlow's tensors, which aborts the process after a failed allocation."""
+    """Exit. at_once: do not free TensorFlow's tensors; freeing them after a failed allocation aborts the process."""
     library_log.end(keep=False)
     # horovodrun exits with 1 whatever a rank's exit code was; the launcher reads the code from this line.
     if code and (mark := os.environ.get("BERT_LAUNCH")):
@@ -417,7 +420,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 @functools.cache
 def _classes(module: str) -> dict[str, ast.ClassDef]:
-    """Return the classes of a module, which is parsed once: inspect.getsource of a class parses it each time."""
+    """Return the classes of a module, which is parsed once. inspect.getsource would parse it for each class."""
     return _classes_in(inspect.getsource(sys.modules[module]))
 
 
@@ -427,7 +430,7 @@ def _classes_in(source: str) -> dict[str, ast.ClassDef]:
 
 @functools.cache
 def field_docs(cls: type) -> dict[str, str]:
-    """Return the string literal below each field, which Python does not keep."""
+    """Return the string literal below each field; Python does not keep it."""
     docs = field_docs(base) if dataclasses.is_dataclass(base := cls.__base__) else {}
     body = _classes(cls.__module__).get(cls.__qualname__)
     if body is None:  # it is in a function
@@ -467,9 +470,10 @@ def _arguments(flag: Flag) -> dict[str, Any]:
 
 
 def _value_type(hint: Any) -> tuple[Any, dict[str, Any]]:
-    """Return the type of a flag's value, and the words that stand for something else.
+    """Return the type of a flag's value, and the words that stand for other values.
 
-    `none` is None for `X | None`. Each value of an enumeration E is a member of E for `X | E`, and takes precedence.
+    `none` stands for None if the type is `X | None`. For `X | E` with an enumeration E, each value of E stands for its
+    member and takes precedence.
     """
     if typing.get_origin(hint) not in (types.UnionType, typing.Union):
         return hint, {}
@@ -513,7 +517,7 @@ def _stored_path(text: str) -> Path:
 
 
 def _number(kind: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return a converter to int or float of plain digits; Python also reads 1_000 and the digits of other scripts."""
+    """Return a converter of plain digits to int or float. Python also reads 1_000 and the digits of other scripts."""
 
     def convert(text: str) -> Any:
         if not text.isascii() or "_" in text or len(text) > LONGEST_NUMBER:

@@ -15,7 +15,7 @@ CHUNK = 1 << 16  # compressed bytes read at once
 
 
 class Decoder(Protocol):
-    """Of one compressed stream: `bz2.BZ2Decompressor` or `lzma.LZMADecompressor`."""
+    """Decoder of one compressed stream: `bz2.BZ2Decompressor` or `lzma.LZMADecompressor`."""
 
     eof: bool
     needs_input: bool
@@ -25,10 +25,10 @@ class Decoder(Protocol):
 
 
 class Streams(io.RawIOBase):
-    """The text of compressed streams, one behind the other.
+    """The text of compressed streams that follow each other in one file.
 
-    Reading raises EOFError for a stream that is cut, and what the decoder raises for bytes that are no stream: OSError
-    (bz2), LZMAError (xz).
+    Reading raises EOFError for a truncated stream. For bytes that are not a stream it raises the decoder's error:
+    OSError (bz2) or LZMAError (xz).
     """
 
     def __init__(self, source: IO[bytes], decoder: Callable[[], Any]) -> None:
@@ -40,7 +40,7 @@ class Streams(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Decompress into `buffer`, at least a byte, and return how many; 0: the file has ended."""
+        """Decompress at least one byte into `buffer`; return the number of bytes, 0 at the end of the file."""
         with memoryview(buffer).cast("B") as target:
             while True:
                 if self._decoder.eof:
@@ -57,7 +57,7 @@ class Streams(io.RawIOBase):
                     return len(text)
 
     def _next_stream(self) -> bytes:
-        """Return the bytes at which the next stream begins, without padding; b"": there is none."""
+        """Return the first bytes of the next stream, without padding; b"" if there is none."""
         rest = self._decoder.unused_data.lstrip(b"\0")
         while not rest and (more := self._source.read(CHUNK)):
             rest = more.lstrip(b"\0")

@@ -73,7 +73,7 @@ class BatchConfig:
     def divided(self, world_size: int) -> "BatchConfig":
         """Return the batch with `per_device` filled in if it is 0, and with a `total` that the ranks divide.
 
-        Raise UsageError if they do not divide it and `fit` is exact, or if there is less than a sequence for each.
+        Raise UsageError if they do not divide it and `fit` is exact, or if a rank would have less than one sequence.
         """
         if self.fit != "exact" and self.total % (world_size * max(1, self.per_device)):
             return self._fitted(world_size)
@@ -85,7 +85,7 @@ class BatchConfig:
         return dataclasses.replace(self, per_device=per_device)
 
     def _fitted(self, world_size: int) -> "BatchConfig":
-        """Return the batch with the smallest number of micro-batches, or one less, and a `total` close to this one."""
+        """Return the batch with a `total` close to this one's, in as many micro-batches as it needs, or one fewer."""
         largest = self.per_device or self.max_per_device
         most = math.ceil(self.total / (world_size * largest))
         fewest = most if self.fit == "above" else max(1, most - 1)  # these, of the largest size, may almost hold it
@@ -109,7 +109,7 @@ class BatchConfig:
         return self.total // per_pass
 
     def change(self, requested: "BatchConfig") -> str:
-        """Return what `divided` changed in the batch `requested`, as a line for the user; empty if not the total."""
+        """Return a line about how `divided` changed the total of the batch `requested`; "" if it did not."""
         if self.total == requested.total:
             return ""
         change = f"{self.total / requested.total - 1:+.1%}"
@@ -129,7 +129,7 @@ class BatchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerKind:
-    """What settings, plans and checkpoints need to know of an optimizer; none of them computes an update."""
+    """What settings, plans and checkpoints need from an optimizer; none of them computes an update."""
 
     rule: str
     """the `bert.training.optimizer.UpdateRule` that computes its updates; as in `bert.core.rows`"""
@@ -239,12 +239,12 @@ class OptimizerConfig:
 
     @property
     def kind(self) -> OptimizerKind:
-        """Return the row of the optimizer."""
+        """Return the optimizer's row in the table."""
         return OPTIMIZERS[self.name]
 
     @property
     def bytes_kept(self) -> int:
-        """Return the bytes that the optimizer keeps of each parameter: its slots and, if there is one, an average."""
+        """Return how many bytes the optimizer keeps for each parameter: its slots and, if there is one, its average."""
         return 4 * (len(self.kind.slots) + bool(self.ema))
 
 
@@ -273,8 +273,8 @@ class PrecisionConfig:
     def resolved(self, gpu: bool, bfloat16: bool = True) -> "PrecisionConfig":
         """Return the precision with `auto` and `none` resolved for the device.
 
-        gpu: whether the device is a GPU. bfloat16: whether it multiplies fast in bfloat16. Raises UsageError if the
-        residual stream cannot have its type then.
+        gpu: whether the device is a GPU. bfloat16: whether it multiplies fast in bfloat16. Raise UsageError if the
+        resolved precision does not allow the type of the residual stream.
         """
         compute = self.compute
         if compute == "auto":
@@ -284,7 +284,7 @@ class PrecisionConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelConfig:
-    """How several ranks divide the work of an update; the weights after it do not depend on this beyond rounding."""
+    """How several ranks divide the work of an update. The weights do not depend on this, up to rounding."""
 
     overlap: bool = field(default=False, metadata=MAY_CHANGE)
     """send gradients in buckets while the backward pass of the last micro-batch still computes the others"""
@@ -300,9 +300,9 @@ class ParallelConfig:
         ranges.check(self, "parallel.")
 
     def bucket_bytes(self, gradients: float) -> float:
-        """Return the largest size of a bucket, for gradients of this many bytes in all; infinity for a single bucket.
+        """Return the maximum size of a bucket; infinity for a single bucket. gradients: bytes of all gradients.
 
-        A tenth, since most of the gradients are to travel while the backward pass computes the others.
+        The default is a tenth of them, so that most gradients are sent while the backward pass computes the others.
         """
         if self.bucket_megabytes:
             return self.bucket_megabytes * 1e6
@@ -370,12 +370,12 @@ class RunConfig:
 
     @property
     def path(self) -> Path:
-        """Return the run directory, once the default is filled in."""
+        """Return the run directory. Call `placed` first, which fills in the default."""
         assert self.directory is not None, "call `placed` first"
         return self.directory
 
     def placed(self, default: Path, steps: int) -> "RunConfig":
-        """Return this with the default directory and number of steps filled in where the command gives none."""
+        """Return this configuration; fill in directory and number of steps if the command gives none."""
         directory = default if self.directory is None else self.directory
         return dataclasses.replace(self, directory=directory, steps=self.steps or steps)
 
@@ -412,7 +412,7 @@ class DataConfig:
 
 
 class Weights(enum.Enum):
-    """Initial weights that are not those of a run; the value is how they are named on the command line."""
+    """Initial weights that do not come from a run. The value is their name on the command line."""
 
     RANDOM = "none"
 
@@ -440,13 +440,13 @@ class InitConfig:
 
     @property
     def source(self) -> Path | None:
-        """Return the run directory that gives the initial weights, or None if they are random."""
+        """Return the run directory of the initial weights, or None if they are random."""
         return self.checkpoint if isinstance(self.checkpoint, Path) else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """The sections of every training run; a task adds its own."""
+    """The sections of every training run; a task adds more."""
 
     model: ModelConfig
     """architecture"""
@@ -499,7 +499,7 @@ class TrainConfig:
 
     @property
     def further(self) -> ModelConfig | None:
-        """Return the architecture of a further encoder, which is trained beside the model; None if there is none."""
+        """Return the architecture of a further encoder that is trained beside the model; None if there is none."""
         return None
 
 
@@ -518,13 +518,13 @@ class PretrainConfig(TrainConfig):
 
     @property
     def further(self) -> ModelConfig | None:
-        """Return the architecture of a further encoder, which is trained beside the model; None if there is none."""
+        """Return the architecture of a further encoder that is trained beside the model; None if there is none."""
         return self.objective.further(self.model)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartConfig(InitConfig):
-    """The initial weights of a fine-tuning; they must be named, because random ones are rarely intended."""
+    """The initial weights of fine-tuning. The command must name them, because random ones are rarely intended."""
 
     checkpoint: Stored[Path | Weights | None] = None
     """run directory whose newest checkpoint gives the encoder; none: random weights"""
@@ -532,7 +532,7 @@ class StartConfig(InitConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class EpochConfig:
-    """The length of a run, relative to its data. What follows from it is in `run` and `optimizer`."""
+    """The length of a run, relative to its data. `run` and `optimizer` get what follows from it."""
 
     epochs: Annotated[float, Range(0, 1e6, above=True)] = field(default=2.0, metadata=MAY_CHANGE)
     """passes over the training samples, if run.steps is 0"""
@@ -547,7 +547,7 @@ class EpochConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuneConfig(TrainConfig):
-    """A fine-tuning run; `model` is used only if no checkpoint gives the architecture."""
+    """A fine-tuning run. `model` is used only if no checkpoint gives the architecture."""
 
     length: EpochConfig = EpochConfig()
     """length of the run"""
@@ -567,7 +567,7 @@ class FineTuneConfig(TrainConfig):
 
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
-    """Return a configuration as dotted names and plain values, the form that `config.json` has."""
+    """Return a configuration as a dictionary of plain values by dotted names, as in `config.json`."""
     values: dict[str, Any] = {}
     for each in dataclasses.fields(config):
         value = getattr(config, each.name)
@@ -579,7 +579,7 @@ def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def may_change(config: Any, prefix: str = "") -> set[str]:
-    """Return the names, in the form of `flatten`, of the fields that may differ when a run goes on."""
+    """Return the dotted names of the fields that may differ when a run goes on."""
     names: set[str] = set()
     for each in dataclasses.fields(config):
         value = getattr(config, each.name)
@@ -591,9 +591,9 @@ def may_change(config: Any, prefix: str = "") -> set[str]:
 
 
 def defaults(cls: type, prefix: str = "") -> dict[str, Any]:
-    """Return the defaults of a configuration's fields, in the form of `flatten`.
+    """Return the defaults of a configuration's fields, by dotted names.
 
-    They stand for the fields that a `config.json` lacks because they did not exist when it was written.
+    They fill in the fields that an old `config.json` lacks, because they did not exist when it was written.
     """
     values: dict[str, Any] = {}
     hints = typing.get_type_hints(cls)
@@ -606,7 +606,7 @@ def defaults(cls: type, prefix: str = "") -> dict[str, Any]:
 
 
 def as_flags(values: dict[str, Any]) -> list[str]:
-    """Return settings, in the form of `flatten`, as they are written on the command line; an empty list is left out."""
+    """Return settings, by dotted names, as command-line flags; leave out empty lists."""
     return [f"{shlex.quote(f'--{name}')} {_words(value)}" for name, value in values.items() if value != []]
 
 

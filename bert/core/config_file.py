@@ -43,7 +43,7 @@ class File:
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """What a command is given: the recipe, the flags of the file, and those of the command line, in this order."""
+    """The arguments of a command, in this order: the recipe, the flags of the file, the flags of the command line."""
 
     words: list[str]
     line: list[str]
@@ -51,9 +51,10 @@ class Given:
     file: File | None = None
 
     def model_flags(self, words: Sequence[str]) -> frozenset[str]:
-        """Return the fields of the model that are asked for, of all that `words` give.
+        """Return the fields of the model that the user asks for, among all that `words` give.
 
-        An architecture that a run resolved is not asked for: it is that of the weights that the run started from.
+        The user does not ask for an architecture that a run resolved: it came from the weights that the run started
+        from.
         """
         names = cli.flags_in(words, "model")
         if self.file is None or not self.file.resolved:
@@ -62,13 +63,13 @@ class Given:
         return names - resolved | cli.flags_in(self.line, "model")
 
     def flags(self, words: Sequence[str]) -> frozenset[str]:
-        """Return the names of the flags that are asked for, of all that `words` give; what a run resolved is not."""
+        """Return the names of the flags that the user asks for, among all in `words`; not those that a run resolved."""
         names = _names(words)
         return names if self.file is None or not self.file.resolved else names - {*self.file.values} | _names(self.line)
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """Name the file in a UsageError of the block."""
+        """Add the name of the file to a UsageError of the block."""
         try:
             yield
         except UsageError as error:
@@ -78,10 +79,10 @@ class Given:
 
 
 def given(argv: Sequence[str], options: type, *, prog: str) -> Given:
-    """Return what a command is given in `argv`; `--config FILE` in it names a file.
+    """Return the arguments of a command; `--config FILE` in `argv` names a file with more.
 
-    options: dataclass of the recipe. Raise UsageError for a mistake in the file, for names of flags in `argv` that mean
-    something else here, and for what contradicts the file.
+    options: dataclass of the recipe. Raise UsageError for a mistake in the file, for flags in `argv` with another
+    meaning here, and for a contradiction between `argv` and the file.
     """
     flags = cli.flags_of(options)
     path, rest = _path(argv, prog)
@@ -101,7 +102,7 @@ def given(argv: Sequence[str], options: type, *, prog: str) -> Given:
 
 
 def _path(argv: Sequence[str], prog: str) -> tuple[Path | None, list[str]]:
-    """Return the file that --config names, and the other arguments."""
+    """Return the file that --config names, or None, and the other arguments."""
     rest, paths = list[str](), list[str]()
     words = iter(argv)
     for word in words:
@@ -119,7 +120,7 @@ def _path(argv: Sequence[str], prog: str) -> tuple[Path | None, list[str]]:
 
 
 def _check_value(path: Path, key: str, value: Value, flag: cli.Flag) -> None:
-    """Raise UsageError if the flag of a key cannot have its value."""
+    """Raise UsageError if the flag cannot have this value."""
     for part in value if isinstance(value, list) else ():
         if part.startswith("--"):
             raise UsageError(f"{path}: {key}: {part!r} begins with --, which a value in a list cannot")
@@ -129,7 +130,7 @@ def _check_value(path: Path, key: str, value: Value, flag: cli.Flag) -> None:
 
 
 def _check_derived(file: File, line: Sequence[str]) -> None:
-    """Raise UsageError for a flag of the command line that has no effect beside a value of the file."""
+    """Raise UsageError if a flag of the command line has no effect because of a value in the file."""
     on_line = _names(line)
     for flag, other in DERIVED.items():
         if flag in on_line and other not in on_line and file.values.get(other, "0") != "0":
@@ -148,7 +149,7 @@ def _words(key: str, value: Value) -> list[str]:
 
 
 def read(path: Path, flags: Collection[str]) -> File:
-    """Return what a file holds. Raise UsageError if it is not a configuration, or has a key that is none of `flags`."""
+    """Return the content of a file. Raise UsageError if it is no configuration, or has a key that is not in `flags`."""
     if path.suffix not in LONGEST:
         raise UsageError(f"{path}: not a configuration; give a file .yaml, .yml or .json")
     text = files.read_text(path, LONGEST[path.suffix], "give a configuration")
@@ -184,7 +185,7 @@ def read(path: Path, flags: Collection[str]) -> File:
 
 
 def _listed(refusals: Mapping[str, list[str]]) -> Iterator[str]:
-    """Yield each reason once, behind the keys that it is for. Of many unknown keys only the names are given."""
+    """Yield each reason once, after the keys that it is about. Of many unknown keys, list only the names."""
     unknown = [name for reason, names in refusals.items() if reason.startswith(NO_KEY) for name in names]
     are_many = len(unknown) > MOST_GUESSED
     for reason, names in refusals.items():
@@ -197,10 +198,10 @@ def _listed(refusals: Mapping[str, list[str]]) -> Iterator[str]:
 def _ours(
     path: Path, key: str, value: Value, flags: Collection[str], notes: list[str], given: Collection[str]
 ) -> tuple[str, Value] | None:
-    """Return the name of a flag, with the phase that it is for, and its value, of a key that may be a name elsewhere.
+    """Return flag and value of a key, which may be another program's name; keep the phase in front of the flag.
 
-    None: of that name, the value changes nothing. notes: gets what to tell about the key. given: all keys. Raise
-    UsageError if there is no such flag.
+    Return None if the value of another program's name changes nothing. notes: append notes about the key. given: all
+    keys. Raise UsageError if there is no such flag.
     """
     name, names = aliases.PHASE.sub("", key), aliases.table(flags)
     if name in flags:
@@ -225,7 +226,7 @@ def _ours(
 
 
 def _settings(content: dict[str, Any], path: Path) -> tuple[dict[str, Any], str | None]:
-    """Return the settings and the recipe: of a run's config.json, without what it records beside them."""
+    """Return the settings and the recipe. A run's config.json also has other records; leave them out."""
     recipe = content.get("recipe")
     recipe = None if recipe == "none" else recipe
     if not (recipe is None or isinstance(recipe, str)):
@@ -238,7 +239,7 @@ def _settings(content: dict[str, Any], path: Path) -> tuple[dict[str, Any], str 
 
 
 def _flat(content: Mapping[str, Any], path: Path, prefix: str = "") -> Iterator[tuple[str, Value]]:
-    """Yield each key with dots, and its value."""
+    """Yield each key, with dots, and its value."""
     for name, value in content.items():
         key = prefix + name
         if isinstance(value, dict):
@@ -250,7 +251,7 @@ def _flat(content: Mapping[str, Any], path: Path, prefix: str = "") -> Iterator[
 
 
 def _json(text: str, path: Path) -> Any:
-    """Return the value of a JSON text, with texts for numbers, booleans and null."""
+    """Return the value of a JSON text; numbers, booleans and null become texts."""
     try:
         return _texts(checked_json.parse(text.encode()))
     except ValueError as error:
@@ -270,7 +271,7 @@ def _texts(value: Any) -> Any:
 
 
 def _yaml(text: str, path: Path) -> Any:
-    """Return the value of a YAML text, with the texts of all scalars as they are written."""
+    """Return the value of a YAML text; all scalars stay texts, as written."""
     import yaml  # here: most commands read no such file
 
     try:
@@ -291,7 +292,7 @@ def _yaml(text: str, path: Path) -> Any:
 
 
 def _value(node: Any, path: Path) -> Any:
-    """Return the value of a node of YAML. Nothing is constructed: tags are refused, scalars stay texts."""
+    """Return the value of a YAML node. Refuse tags and keep scalars as texts, so that no object is constructed."""
     where = f"{path}: line {node.start_mark.line + 1}"
     if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.rpartition(":")[2] not in ("str", "seq", "map"):
         raise UsageError(f"{where}: a tag ({node.tag.removeprefix('tag:yaml.org,2002:')}); write the value alone")

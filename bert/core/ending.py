@@ -20,9 +20,10 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def line(made: Path | str, what: str = "", *then: object) -> str:
-    """Return the line for a file or folder, or about something that is neither, a str, which has no size.
+    """Return the last line of a command, about a file or folder, or about something else: a str, which has no size.
 
-    what: its content in a few words. then: the words of the next command. Those to be filled in are in capitals.
+    what: its content in a few words. then: the words of the next command; words for the user to fill in are in
+    capitals.
     """
     seconds = time.monotonic() - _BEGUN
     took = f"{seconds:.1f} s" if seconds < 10 else f"{seconds:,.0f} s" if seconds < 6000 else f"{seconds / 3600:.1f} h"
@@ -33,12 +34,12 @@ def line(made: Path | str, what: str = "", *then: object) -> str:
 
 
 def print_next_command(made: Path | str, what: str = "", *then: object) -> None:
-    """Print it."""
+    """Print `line` of the same arguments on stderr."""
     print(line(made, what, *then), file=sys.stderr, flush=True)
 
 
 def _named_here(command: tuple[object, ...]) -> list[str]:
-    """Return the words of a command; the module of `python -m` has its name in this installation."""
+    """Return the words of a command; `python -m` gets the module's name in this installation."""
     words = [str(_shown(word)) for word in command]
     if words[:2] == ["python", "-m"] and (PACKAGE / words[2].split(".")[0]).is_dir():  # in a wheel
         words[2] = f"bert.{words[2]}"
@@ -46,12 +47,12 @@ def _named_here(command: tuple[object, ...]) -> list[str]:
 
 
 def _shown(word: object) -> object:
-    """Return the URL of a path that is the copy of one; anything else unchanged."""
+    """Return the URL of a path that is a local copy of it; return anything else unchanged."""
     return (object_urls.url_of(word) or word) if isinstance(word, Path) else word
 
 
 def _size(path: Path) -> str:
-    """Return the size of a file, or of all files in a folder."""
+    """Return the size of a file, or of all files in a folder, as text."""
     files = path.rglob("*") if path.is_dir() else [path]
     size = sum(file.stat().st_size for file in files if file.is_file())
     return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"

@@ -54,8 +54,8 @@ OPENERS: dict[str, Any] = {
 def atomic_write(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Yield a file object; its content appears under `path` only if the block ends without an error.
 
-    The content is first in the hidden file `.NAME.partial`. If the process is killed, that file stays until `path` is
-    written again. A symbolic link at `path` is replaced; the file that it points to is not changed. Raise UsageError if
+    The content is first written to the hidden file `.NAME.partial`. If the process is killed, that file stays until
+    `path` is written again. A symbolic link at `path` is replaced; its target is not changed. Raise UsageError if
     `path` is a folder.
     """
     if path.is_dir():
@@ -79,7 +79,7 @@ def atomic_write(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
 def hold(path: Path) -> Iterator[None]:
     """Hold the lock file `path` while the block runs; wait until no other process holds it. Remove it at the end.
 
-    Raise FileNotFoundError if the folder of the file does not exist, also if it is removed while waiting.
+    Raise FileNotFoundError if the folder of the file does not exist, or if it is removed during the wait.
     """
     descriptor = _claim(path)
     try:
@@ -90,10 +90,10 @@ def hold(path: Path) -> Iterator[None]:
 
 
 def _claim(path: Path, required: bool = True) -> int:
-    """Open a file, made if needed, and wait for the exclusive lock on it. Return its descriptor.
+    """Open a file, or make it, and wait for the exclusive lock on it. Return its descriptor.
 
-    The content is not changed, and a symbolic link is an error. If the file system has no locks, raise UsageError or,
-    if the lock is not `required`, return without it.
+    The content is not changed. A symbolic link is an error. If the file system has no locks, raise UsageError or, if
+    the lock is not `required`, return without it.
     """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
@@ -126,9 +126,9 @@ def _is_at(path: Path, descriptor: int) -> bool:
 def exclusive(folder: Path) -> Iterator[None]:
     """Make `folder` if it does not exist, and hold an exclusive lock on it while the block runs.
 
-    The lock is the kernel's lock on the open file `.lock`, not the existence of that file. It ends with its process,
-    so a killed process blocks nobody. It holds under every name of the folder, and between machines that share the
-    folder over NFS 4 (before NFS 4: where the lock daemon runs).
+    The lock is the kernel's lock on the open file `.lock`; that the file exists means nothing. The lock ends with its
+    process, so a killed process blocks nobody. It holds under every name of the folder, and between machines that share
+    the folder over NFS 4 (before NFS 4: if the lock daemon runs).
 
     Raise UsageError if another process holds the lock for more than `PATIENCE` seconds, or if the folder cannot be
     written or locked.
@@ -160,11 +160,10 @@ def _lock(descriptor: int, folder: Path) -> None:
 
 
 def below(folder: Path) -> Iterator[Path]:
-    """Yield the files in a folder at any depth, also those behind symbolic links, in no order.
+    """Yield the files in a folder at any depth, including those behind symbolic links, in no order.
 
-    `Path.rglob` leaves out what is in a linked folder, and what is in one that may not be read. Here the latter raises
-    PermissionError. A link to a folder that it is in itself is left out, and `lost+found` of a disk if it may not be
-    read.
+    `Path.rglob` skips linked folders, and folders that may not be read. Here the latter raise PermissionError, except a
+    disk's `lost+found`, which is skipped. A link to a folder that contains the link is skipped too.
     """
     pending: list[tuple[Path, frozenset[tuple[int, int]]]] = [(folder, frozenset())]
     while pending:
@@ -199,7 +198,7 @@ def write_json(path: Path, value: Any) -> None:
 def open_regular(path: Path, pipes: bool = False) -> io.BufferedReader:
     """Open a file that a user names. Raise InputError for a FIFO, a socket or a device: reading it may never end.
 
-    pipes: take a pipe or a terminal that this process was started with, as for `<(zcat questions.gz)` and /dev/stdin.
+    pipes: accept a pipe or terminal that this process was started with, such as `<(zcat questions.gz)` or /dev/stdin.
     """
     if "\0" in str(path):
         raise InputError(f"{str(path)!r}: no file has such a name; check the path")
@@ -220,12 +219,12 @@ def open_regular(path: Path, pipes: bool = False) -> io.BufferedReader:
 
 
 def check_regular(path: Path) -> None:
-    """Do as `open_regular` for a file that a library will open."""
+    """Raise as `open_regular` does, for a file that a library will open."""
     open_regular(path).close()
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text in UTF-8. Raise ValueError if it is none, or nested deeper than Python parses."""
+    """Return the value of a JSON text in UTF-8. Raise ValueError if it is not JSON, or nested too deeply for Python."""
     try:
         return json.loads(text.decode("utf-8-sig") if isinstance(text, bytes) else text)
     except RecursionError as error:
@@ -233,10 +232,10 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_description(path: Path) -> bytes:
-    """Return the content of a file that describes others, such as a manifest or the configuration of a model.
+    """Return the content of a file that describes others, such as a manifest or a model's configuration.
 
-    Raise InputError as `open_regular` does, or above `MAX_DESCRIPTION` bytes: a sparse file of gigabytes has no size on
-    the disk.
+    Raise InputError as `open_regular` does, or if it has more than `MAX_DESCRIPTION` bytes: a sparse file of gigabytes
+    takes no space on the disk.
     """
     with open_regular(path) as stream:
         content = stream.read(MAX_DESCRIPTION + 1)
@@ -246,12 +245,12 @@ def read_description(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON file that describes others. Raises as `read_description` and `parse_json` do."""
+    """Return the value of a JSON file that describes others. Raise as `read_description` and `parse_json` do."""
     return parse_json(read_description(path))
 
 
 def read_model_json(path: Path) -> Any:
-    """Return the value of a JSON file in the folder of a model. Raise InputError, naming the file, if there is none."""
+    """Return the value of a JSON file in a model's folder. Raise InputError, naming the file, if there is none."""
     try:
         return read_json(path)
     except FileNotFoundError as error:
@@ -263,7 +262,7 @@ def read_model_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file in a model's folder. Raise InputError, naming the file, if there is none."""
+    """Return the object in a JSON file in a model's folder. Raise InputError, naming the file, if there is none."""
     fields = read_model_json(path)
     if not isinstance(fields, dict):
         raise InputError(f"{path}: not a JSON object; download it again")
@@ -271,7 +270,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def sha256(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a regular file, in constant memory. Raise InputError if it is another kind."""
+    """Return the hexadecimal SHA-256 of a regular file, in constant memory. Raise InputError if it is not regular."""
     digest, buffer = hashlib.sha256(), bytearray(HASHED_AT_ONCE)
     with open_regular(path) as stream, memoryview(buffer) as view:
         while size := stream.readinto(view):
@@ -280,13 +279,13 @@ def sha256(path: Path) -> str:
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the free bytes of the disk where `folder` is or will be."""
+    """Return the free bytes on the disk that has or will have `folder`."""
     folder = folder.absolute()
     return shutil.disk_usage(next(parent for parent in (folder, *folder.parents) if parent.exists())).free
 
 
 def is_full(error: OSError) -> bool:
-    """Return whether a write failed because the disk, a quota or a limit on file sizes is exhausted."""
+    """Return whether a write failed because the disk is full, or a quota or a limit on file sizes is reached."""
     return error.errno in FULL
 
 
@@ -304,7 +303,7 @@ def room(folder: Path) -> Iterator[None]:
 
 
 def flush(path: Path) -> None:
-    """Write a file's content to the disk, so that a later rename cannot reach the disk before it."""
+    """Write a file's content to the disk now. Otherwise a later rename could reach the disk first."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -313,9 +312,9 @@ def flush(path: Path) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Write the names in a folder to the disk, so that a crash of the machine cannot undo a rename in it.
+    """Write a folder's names to the disk, so that a crash of the machine cannot undo a rename in it.
 
-    Do nothing where the file system or the permissions do not allow it.
+    Do nothing if the file system or the permissions do not allow it.
     """
     try:
         flush(folder)
@@ -325,7 +324,7 @@ def flush_folder(folder: Path) -> None:
 
 
 class _Read:
-    """Counts what is read of a compressed file, for the progress of a stage."""
+    """Counts the bytes that are read from a compressed file, for a stage's progress."""
 
     def __init__(self, stream: io.BufferedReader) -> None:
         self._stream = stream
@@ -343,9 +342,9 @@ class _Read:
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     """Yield a stream of a file's bytes; `.gz`, `.bz2`, `.xz` and `.zst` are decompressed.
 
-    A pipe that the process was started with is read as well, as `open_regular` says. Raise InputError, naming the file,
-    if it is missing, truncated or not of its format, or if it is a FIFO, a socket or a device; UsageError for `.zst`
-    without pyarrow.
+    A pipe that the process was started with is accepted, as in `open_regular`. Raise InputError, naming the file, if it
+    is missing, truncated or of another format, or if it is a FIFO, a socket or a device; UsageError for `.zst` without
+    pyarrow.
     """
     try:
         with contextlib.ExitStack() as stack:
@@ -365,7 +364,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def open_text(path: Path, errors: str = "strict") -> Iterator[IO[str]]:
-    """Yield a text stream of a file, as `open_bytes` and `decoded` open it. Raise InputError, too, if it is not UTF-8.
+    """Yield a text stream of a file. Raise as `open_bytes` does, and InputError if it is not UTF-8.
 
     The path "-" is standard input.
     """
@@ -379,10 +378,10 @@ def open_text(path: Path, errors: str = "strict") -> Iterator[IO[str]]:
 
 @contextlib.contextmanager
 def decoded(stream: IO[bytes], path: Path | str, errors: str = "strict") -> Iterator[IO[str]]:
-    """Yield the UTF-8 text of a stream of bytes, which is closed at the end, by the rule of this module.
+    """Yield the UTF-8 text of a stream of bytes; close the stream at the end.
 
-    A byte order mark at the beginning is no text. Line ends are left as they are: `read_lines` and `read_text` know
-    them. Raise InputError, naming `path`, if it is not UTF-8.
+    A byte order mark at the beginning is skipped. Line ends are not changed: `read_lines` and `read_text` handle them.
+    Raise InputError, naming `path`, if it is not UTF-8.
     """
     try:
         with io.TextIOWrapper(stream, encoding="utf-8-sig", errors=errors, newline="\n") as text:
@@ -392,7 +391,7 @@ def decoded(stream: IO[bytes], path: Path | str, errors: str = "strict") -> Iter
 
 
 def pyarrow(what: str) -> Any:
-    """Return the package pyarrow. Raise UsageError if it is missing; what: who needs it, for the message."""
+    """Return the package pyarrow. Raise UsageError if it is missing. what: what needs it, for the message."""
     try:
         import pyarrow as package  # type: ignore[import-not-found,unused-ignore]
     except ImportError as error:
@@ -406,7 +405,7 @@ def _zstd(stream: IO[bytes]) -> Any:
 
 
 def read_text(path: Path, limit: int, remedy: str) -> str:
-    """Return the whole text of a file, decompressed. Raise InputError as `open_text` does, or above `limit` characters.
+    """Return the whole text of a file, decompressed. Raise as `open_text` does; InputError above `limit` characters.
 
     A few kilobytes can decompress to gigabytes, so no file is read whole without a limit.
     """
@@ -435,7 +434,7 @@ def read_lines(stream: IO[str], path: Path | str) -> Iterator[str]:
 
 
 def _with_line_feed(line: str, number: int, path: Path | str) -> str:
-    """Return a line that has a carriage return as `read_lines` yields it."""
+    """Return a line that has a carriage return in the form in which `read_lines` yields it."""
     if line.endswith("\r\n"):
         return line[:-2] + "\n"
     if line[-1] == "\n":
@@ -447,9 +446,9 @@ def _with_line_feed(line: str, number: int, path: Path | str) -> str:
 
 
 def read_csv(lines: Iterable[str], path: Path | str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a table that is quoted as RFC 4180 says, and the number of the first line of each, from 1.
+    """Yield the rows of a CSV table (RFC 4180), each with the number of its first line, from 1.
 
-    Empty lines are no rows. Line ends within quotes are part of a value. Raise InputError if it is not CSV.
+    Empty lines are skipped. Line ends within quotes are part of the value. Raise InputError if it is not CSV.
     """
     csv.field_size_limit(MAX_LINE)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)

@@ -20,10 +20,10 @@ Line = dict[str, Any]
 
 
 def lines(path: Path) -> Iterator[Line | None]:
-    """Yield the lines, with None for each damaged one: a killed process may leave half a line.
+    """Yield the lines, with None for each damaged line: a killed process may leave half a line.
 
-    A line has an integer `step`, a string `split` and numbers; `scale` is left out. Raise InputError if the path is
-    not a regular file.
+    A line has an integer `step`, a string `split`, and numbers; `scale` is removed. Raise InputError if the path is not
+    a regular file.
     """
     with files.open_regular(path) as stream:
         for content in stream:
@@ -32,12 +32,12 @@ def lines(path: Path) -> Iterator[Line | None]:
 
 
 def intact(path: Path) -> Iterator[Line]:
-    """Yield the lines as `lines` does, without the damaged ones."""
+    """Yield the lines that `lines` yields, without damaged ones."""
     return (line for line in lines(path) if line is not None)
 
 
 def rescaled(line: Line) -> Line:
-    """Return a line that has no `scale` with its scores from 0 to 100."""
+    """Return a line without `scale`; its scores, from 0 to 1, become scores from 0 to 100."""
     return {
         key: SCALE * value if _is_score(key, line["split"]) and type(value) in (int, float) else value
         for key, value in line.items()
@@ -45,7 +45,7 @@ def rescaled(line: Line) -> Line:
 
 
 def _is_score(key: str, split: Any) -> bool:
-    measure = key.partition("/")[0]  # "mlm_accuracy/books" is that of a source
+    measure = key.partition("/")[0]  # "mlm_accuracy/books" belongs to a source
     if split == "heldout" and measure not in ("step", "split"):
         return not measure.endswith("loss")
     return measure.endswith("accuracy")

@@ -29,10 +29,10 @@ from types import CodeType
 from bert.core import paths, progress
 
 VERBOSE = "BERT_VERBOSE"
-FILES = 100  # in a folder of logs; the oldest are removed, but for those of processes that run
+FILES = 100  # in a folder of logs; the oldest are removed, unless their process runs
 LARGEST = 16 << 20  # bytes of a file; then its second half is dropped
 LOOK = 60.0  # seconds after which a process looks at its file again
-RUNS = 10 * LOOK  # a file that has changed within this time is that of a process that runs
+RUNS = 10 * LOOK  # a file that has changed within this time belongs to a running process
 
 # A line of absl's or XLA's log below FATAL, in either form, and what two of TensorFlow's go on with.
 OF_A_LIBRARY = re.compile(
@@ -44,26 +44,26 @@ _is_open = False
 
 
 def prepare(command: str) -> None:
-    """Have what libraries print go to a new file from the import of TensorFlow on; it is named after the command."""
+    """From the import of TensorFlow on, send what libraries print to a new file, which is named after the command."""
     if os.environ.get(VERBOSE, "0") in ("", "0"):
         share(_new(command))
 
 
 def path() -> Path | None:
-    """Return the path of the file, which is there after the import of TensorFlow; None if messages are shown."""
+    """Return the path of the file, which exists after the import of TensorFlow; None if messages stay on the screen."""
     return _path
 
 
 def share(path: Path | None) -> None:
-    """Have what libraries print go to the file of the process that this one works for."""
+    """Send what libraries print to the file of the process that this process works for."""
     global _path
     _path = path
 
 
 def _new(command: str) -> Path:
-    """Return the path of a new file: in the work folder, or in the host's temporary one.
+    """Return the path of a new file in the work folder or in this host's temporary folder.
 
-    The latter is for other ranks than the first, and where there is no work folder.
+    The temporary folder is for ranks other than the first, and is used if there is no work folder.
     """
     work = paths.workdir()
     in_work = progress.is_first_rank() and work.is_dir() and os.access(work, os.W_OK)
@@ -72,12 +72,12 @@ def _new(command: str) -> Path:
 
 
 def frame() -> CodeType:
-    """Return code that calls `function(argv)`, and that tracebacks show as a file with the name of the log."""
+    """Return code that calls `function(argv)`. Tracebacks show the log's name as the name of its source file."""
     return compile("function(argv)", f"messages of libraries are in {_path}" if _path else "<command>", "exec")
 
 
 def begin() -> None:
-    """Open the file, if the command is prepared for it; file descriptor 2 and `logging` then write to it."""
+    """If the command is prepared for it, open the file and send file descriptor 2 and `logging` to it."""
     global _is_open
     if _path is None or _is_open:
         return
@@ -93,15 +93,15 @@ def begin() -> None:
         faulthandler.enable(sys.stderr)
     handler = _Handler(os.fdopen(log, "w", buffering=1, encoding="utf-8", errors="backslashreplace"))
     handler.setFormatter(logging.Formatter("%(levelname)s:%(name)s:%(message)s"))
-    logging.getLogger().addHandler(handler)  # TensorFlow and absl then add none of their own
+    logging.getLogger().addHandler(handler)  # TensorFlow and absl then add no other handler
     threading.Thread(target=_limit, name="log", daemon=True).start()
 
 
 @contextlib.contextmanager
 def withheld() -> Iterator[None]:
-    """Drop the lines that libraries write to file descriptor 2 meanwhile, unless all fails or BERT_VERBOSE says not to.
+    """Drop what libraries write to file descriptor 2 in the block, unless the block fails or BERT_VERBOSE is set.
 
-    Other lines, such as those of the program's own threads, are written afterwards.
+    Other lines, such as those from the program's threads, are written at the end.
     """
     screen = None
     if not _is_open and os.environ.get(VERBOSE, "0") in ("", "0"):
@@ -128,7 +128,7 @@ def withheld() -> Iterator[None]:
 
 
 def _open() -> int:
-    """Return a descriptor of the file, or of none if it cannot be written."""
+    """Return a descriptor of the file, or of /dev/null if the file cannot be written."""
     global _path
     assert _path is not None
     try:
@@ -144,7 +144,7 @@ def _open() -> int:
 
 
 def _remove_old(folder: Path) -> None:
-    """Remove the oldest logs of processes that have ended, so that there are at most `FILES` with the next one.
+    """Remove the oldest logs of ended processes, so that there are at most `FILES` logs including the next one.
 
     Another process may do the same at the same time.
     """
@@ -168,9 +168,9 @@ def _limit() -> None:
 
 
 def look_after(log: int) -> None:
-    """Have a file say that its process runs, and drop its second half if it is too large.
+    """Update the file's time, which shows that its process runs. Drop its second half if it is too large.
 
-    What is written to it next follows the first half.
+    The next lines are written after the first half.
     """
     os.utime(log)
     if os.fstat(log).st_size > LARGEST:
@@ -178,14 +178,14 @@ def look_after(log: int) -> None:
 
 
 class _Handler(logging.StreamHandler):
-    """Writes to the file; a full disk is no error of the command."""
+    """Writes to the file. A full disk is not an error of the command."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         pass
 
 
 def end(keep: bool) -> None:
-    """Name the file on the screen if it is to be kept and has a message; remove it otherwise."""
+    """Print the name of the file if it is to be kept and is not empty; otherwise remove the file."""
     global _path
     path, _path = _path, None
     if path is None or not _is_open:

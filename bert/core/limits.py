@@ -24,9 +24,9 @@ LAYER = "horovod.tensorflow.sync_batch_norm"  # Horovod's one module that needs 
 class _Guard(importlib.abc.MetaPathFinder):
     """Before TensorFlow is imported, check the limits and open the log of a command.
 
-    At its end TensorFlow imports Keras, which takes a third of the time, and does without it where there is none. In a
-    command there is none until then, and Horovod, which would ask for it, comes without its layer. Who asks for
-    `tf.keras` later has it imported.
+    At its end, the import of TensorFlow imports Keras, if there is one; this takes a third of the time. In a command,
+    hide Keras from it. Also load Horovod without its layer, which would import Keras. `tf.keras` imports Keras when it
+    is used.
     """
 
     def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
@@ -53,7 +53,7 @@ class _Guard(importlib.abc.MetaPathFinder):
 
 
 class _WithoutLayer(importlib.abc.Loader):
-    """Makes the module of Horovod's layer without the layer."""
+    """Loads the module of Horovod's layer without the layer."""
 
     def exec_module(self, module: ModuleType) -> None:
         vars(module)["SyncBatchNormalization"] = None
@@ -64,6 +64,6 @@ def _is_being_imported(name: str) -> bool:
 
 
 def guard() -> None:
-    """Install the check, in front of all finders, once."""
+    """Install the check once, before all other finders."""
     if not any(isinstance(finder, _Guard) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Guard())

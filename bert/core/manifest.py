@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class File:
-    """What a manifest says about a file."""
+    """What a manifest records about a file."""
 
     bytes: int
     sha256: str
@@ -71,7 +71,7 @@ class Manifest(Content):
     path: Path
 
     def extra_as(self, kind: type[T]) -> T:
-        """Return the fields of `extra` that the dataclass `kind` has. Raise IntegrityError if they do not fit."""
+        """Return `extra` as an instance of the dataclass `kind`. Raise IntegrityError if it does not fit."""
         try:
             result: T = checked_json.take(kind, self.extra, "extra")
         except ValueError as error:
@@ -79,7 +79,7 @@ class Manifest(Content):
         return result
 
     def count(self, name: str) -> int:
-        """Return a number of `counts`. Raise IntegrityError if it is not there."""
+        """Return a number of `counts`. Raise IntegrityError if there is none with this name."""
         if not isinstance(number := self.counts.get(name), int):
             raise IntegrityError(f"{self.path / NAME}: no number counts.{name}; build the folder again")
         return number
@@ -92,9 +92,9 @@ def check_name(name: str) -> None:
 
 
 def write(folder: Path, content: dict[str, Any]) -> None:
-    """Write the manifest of `folder`, which gets its final name after that, so this need not be atomic.
+    """Write the manifest of `folder`. This need not be atomic: the folder gets its final name later.
 
-    Raise InputError if it has a file whose name a manifest cannot hold.
+    Raise InputError if the folder has a file whose name a manifest cannot hold.
     """
     try:
         checked_json.take(Content, content)
@@ -105,9 +105,9 @@ def write(folder: Path, content: dict[str, Any]) -> None:
 
 
 def read(folder: Path) -> Manifest:
-    """Read a folder's manifest, without a look at the files.
+    """Read a folder's manifest without checking the files.
 
-    Raise FileNotFoundError if there is none, IntegrityError if it is damaged.
+    Raise FileNotFoundError if there is no manifest, IntegrityError if it is damaged.
     """
     try:
         content = checked_json.read(folder / NAME, Content, what="a manifest of ours", remedy="build the folder again")
@@ -117,10 +117,10 @@ def read(folder: Path) -> Manifest:
 
 
 def load(folder: Path, stage: str | None = None) -> Manifest:
-    """Read a folder's manifest, and check that every listed file exists and has the listed size.
+    """Read a folder's manifest; check that every listed file exists and has the listed size.
 
-    Raise InputError if the folder is not the finished output of a stage, IntegrityError if the manifest is damaged, or
-    if a file is missing, has another size or is a link out of the folder.
+    Raise InputError if the folder is not the finished output of a stage. Raise IntegrityError if the manifest is
+    damaged, or if a file is missing, has another size, or is a link out of the folder.
     """
     try:
         content = read(folder)
@@ -139,7 +139,7 @@ def load(folder: Path, stage: str | None = None) -> Manifest:
 
 
 def _size(path: Path) -> int | None:
-    """Return the size of a regular file in bytes, or None if there is none with this name."""
+    """Return the size of a regular file in bytes, or None if there is no such file."""
     try:
         status = path.stat()
     except OSError as error:
@@ -150,7 +150,7 @@ def _size(path: Path) -> int | None:
 
 
 def check_inside(folder: Path, names: Iterable[str], *, links: bool = False) -> None:
-    """Raise IntegrityError if one of the names is not that of a file in `folder`, or is behind a link out of it.
+    """Raise IntegrityError if a name cannot be a file's name in `folder`, or leads through a link out of it.
 
     links: the files themselves may be links to any place.
     """
@@ -180,13 +180,13 @@ def _is_below(home: str, path: str) -> bool:
 
 
 def verify(content: Manifest) -> None:
-    """Hash every file that the manifest lists; raise IntegrityError, naming the first whose content has changed."""
+    """Hash every file that the manifest lists; raise IntegrityError, naming the first file that has changed."""
     for name, listed in content.files.items():
         verify_file(content.path / name, listed.sha256)
 
 
 def verify_file(path: Path, sha256: str) -> None:
-    """Raise IntegrityError unless the file has this hash, which its manifest gave."""
+    """Raise IntegrityError unless the file has this hash, which its manifest records."""
     try:
         actual = files.sha256(path)
     except FileNotFoundError as error:
@@ -198,9 +198,9 @@ def verify_file(path: Path, sha256: str) -> None:
 def content_hash(path: Path, hash_raw: Callable[[Path], str] = files.sha256) -> str:
     """Return the hash of a file, of a finished folder's manifest, or of the names and contents of another folder.
 
-    hash_raw: returns the SHA-256 of a file that is in no finished folder. Raise IntegrityError if the manifest is
-    damaged, or if a file that is in a finished folder has changed. The files of a finished folder are not read here:
-    who uses one verifies it.
+    hash_raw: returns the SHA-256 of a file that is not in a finished folder. Raise InputError if there is nothing at
+    this path. Raise IntegrityError if the manifest is damaged, or if a file in a finished folder has changed. For a
+    finished folder, this does not read the files: the stage that uses the folder verifies it.
     """
     if not path.exists():
         raise InputError(f"{path}: no such file or folder; check the path")
@@ -218,7 +218,7 @@ def content_hash(path: Path, hash_raw: Callable[[Path], str] = files.sha256) -> 
 def is_finished(folder: Path) -> bool:
     """Return whether a folder has a manifest of this program, damaged or not.
 
-    Other programs have files of this name too. One that is not JSON at all is taken for a damaged one of ours.
+    Other programs have files of the same name. A file that is not JSON counts as a damaged manifest of ours.
     """
     try:
         content = files.read_description(folder / NAME)
@@ -234,10 +234,10 @@ def is_finished(folder: Path) -> bool:
 
 
 def recorded_hashes(path: Path) -> dict[Path, str]:
-    """Return the SHA-256 of `path`, or of the files below it, as the manifest of the finished folder around it says.
+    """Return the SHA-256 of `path`, or of the files below it, from the manifest of the finished folder around it.
 
-    The result is empty if `path` is in no finished folder, or in an export: a user may change one. Raise IntegrityError
-    if the manifest is damaged.
+    The result is empty if no finished folder contains `path`, or if that is an export, which a user may change. Raise
+    IntegrityError if the manifest is damaged.
     """
     real = path.resolve()
     home = next((folder for folder in (real, *real.parents) if is_finished(folder)), None)

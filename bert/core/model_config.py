@@ -34,7 +34,7 @@ RUN_SETTINGS = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The architecture; most fields are those of `bert_config.json` (github.com/google-research/bert)."""
+    """The architecture; most fields have the names of `bert_config.json` (github.com/google-research/bert)."""
 
     vocab_size: Annotated[int, Range(0, 10_000_000)] = 0
     """rows of the word embeddings, at least one for each entry of the vocabulary; 0 takes its number from the data"""
@@ -158,14 +158,14 @@ class ModelConfig:
         return self.embedding_size or self.hidden_size
 
     def of_layers(self, scope: Callable[[bool, float | None], Scope]) -> list[Scope]:
-        """Return what `scope` makes for each layer: whether its attention is local, its rotary base if any."""
+        """Return scope(whether the attention is local, rotary base or None) for each layer."""
         local = [self.local_window > 0 and layer % self.global_every != 0 for layer in range(self.num_hidden_layers)]
         bases = {False: self.rotary_base, True: self.local_rotary_base}
         made = {one: scope(one, bases[one] if self.positions == "rotary" else None) for one in set(local)}
         return [made[one] for one in local]
 
     def refuse_causal(self, run: Path, why: str) -> None:
-        """Raise InputError if the model is causal. why: that a command does not take one, as the end of the message."""
+        """Raise InputError if the model is causal. why: end of the message, such as that a command takes none."""
         if self.causal:
             raise InputError(f"{run}: a causal model{why}")
 
@@ -183,7 +183,7 @@ class ModelConfig:
 
     @classmethod
     def parse(cls, read: Callable[[], Any], where: object) -> "ModelConfig":
-        """Do the same with what `read` returns. where: its place, for errors."""
+        """Do the same as `load` with the value that `read` returns. where: its place, for errors."""
         try:
             config: ModelConfig = checked_json.take(cls, read())
             return config
@@ -199,9 +199,9 @@ class ModelConfig:
         own: Collection[str] = RUN_SETTINGS,
         layers: tuple[int, ...] = (),
     ) -> "ModelConfig":
-        """Return the architecture of a trained model, as `with_architecture` has it. run: its folder.
+        """Return the architecture of the trained model in the folder `run`, as `with_architecture` does.
 
-        layers: those that are taken of it; none: all. Raise UsageError also if it does not have one of them.
+        layers: the layers to take from it; (): all. Raise UsageError also if it lacks one of them.
         """
         trained = ModelConfig.load(run / "bert_config.json")
         if layers:
@@ -219,10 +219,10 @@ class ModelConfig:
         flagged: Collection[str] = (),
         own: Collection[str] = RUN_SETTINGS,
     ) -> "ModelConfig":
-        """Return the architecture of a trained model, with the fields `own` of this configuration.
+        """Return the architecture of a trained model, but with this configuration's values of the fields `own`.
 
-        where: what the trained model is called in a message. flagged: fields that the command gives. Raise
-        UsageError if one of them contradicts the weights.
+        where: name of the trained model in messages. flagged: fields that the command gives. Raise UsageError if one of
+        them contradicts the weights.
         """
         for name in sorted({*flagged} - RUN_SETTINGS):
             ours, theirs = getattr(self, name), getattr(trained, name)

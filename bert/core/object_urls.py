@@ -19,7 +19,7 @@ KINDS = ", ".join(f"{store}://" for store in STORES)
 
 
 def path(place: str | Path) -> Path:
-    """Return the path that a caller means: of the local copy, for a URL. Raise UsageError for what is no URL here."""
+    """Return a caller's path or, for a URL, the path of its local copy. Raise UsageError for an unsupported URL."""
     if isinstance(place, str) and is_url(place):
         return local(place)
     if match := SWALLOWED.match(str(place)):
@@ -28,12 +28,12 @@ def path(place: str | Path) -> Path:
 
 
 def is_url(text: str) -> bool:
-    """Return whether a text has the form of a URL, of any kind."""
+    """Return whether a text has the form of a URL of any kind."""
     return FORM.fullmatch(text) is not None
 
 
 def local(url: str) -> Path:
-    """Return the path of the local copy of a URL. Raise UsageError if it is none of a folder or file in a store."""
+    """Return the path of the local copy of a URL. Raise UsageError unless it names a folder or file in a store."""
     match = FORM.fullmatch(url)
     assert match, f"{url}: not a URL"
     scheme, (bucket, *key) = match[1], match[2].rstrip("/").split("/")
@@ -49,7 +49,7 @@ def local(url: str) -> Path:
 
 
 def url_of(path: Path) -> str | None:
-    """Return the URL whose copy has this path; None for any other path."""
+    """Return the URL that this path is the local copy of; None for any other path."""
     try:
         parts = Path(os.path.realpath(path)).relative_to(os.path.realpath(_root())).parts
     except (ValueError, OSError):

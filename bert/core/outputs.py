@@ -44,7 +44,7 @@ def build(
     inputs: Sequence[Path],
     make: Callable[[Path], StageResult],
 ) -> Manifest:
-    """Make `folder` by calling `make(hidden_folder)`, unless it already is the output of the same inputs.
+    """Make `folder` by calling `make(hidden_folder)`, unless it is already the output of the same inputs.
 
     Raise UsageError if `folder` holds something that this stage did not make, ResourceError if the disk is full.
     """
@@ -62,13 +62,13 @@ def build(
 
 
 def clear(space: Workspace) -> None:
-    """Remove what nobody needs after a build: everything hidden but what other processes use."""
+    """Remove everything hidden that a build left, except what other processes use."""
     with contextlib.suppress(UsageError):
         space.clear()
 
 
 def remove(folder: Path) -> None:
-    """Remove a finished folder. It loses its name first, because a folder with its name must be complete."""
+    """Remove a finished folder. Rename it first, because a folder with this name must be complete."""
     space = Workspace(folder)
     with space.locked():
         space.discard()
@@ -82,12 +82,15 @@ class BuildKey(NamedTuple):
     inputs: dict[str, str]  # name -> content hash
 
     def digest(self) -> str:
-        """Return a short hash, which tells outputs for the same folder apart."""
+        """Return a short hash of this key. It distinguishes builds of the same folder."""
         return hashlib.sha256(json.dumps(self, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def build_key(folder: Path, *, stage: str, parameters: dict[str, Any], inputs: Sequence[Path]) -> BuildKey:
-    """Hash the inputs. Hold the lock. Raise UsageError if `folder` holds something that this stage did not make."""
+    """Hash the inputs and return the key. The caller holds the lock.
+
+    Raise UsageError if `folder` holds something that this stage did not make.
+    """
     _check_ours(folder, stage)
     as_read_back = json.loads(json.dumps(parameters, default=str))
     raw = RawHashes(folder)
@@ -109,9 +112,9 @@ def current(folder: Path, key: BuildKey) -> Manifest | None:
 def complete(
     space: Workspace, work: Work, key: BuildKey, result: StageResult, hashes: Mapping[str, str] | None = None
 ) -> Manifest:
-    """Write the manifest of the files in the work folder, and give them their final name. Hold the lock.
+    """Write the manifest of the work folder, and give the folder its final name. The caller holds the lock.
 
-    hashes: by name, of files that are already on the disk and need no hashing.
+    hashes: by name, hashes of files that are already flushed to the disk.
     """
     _write(work.output, key, result, hashes or {})
     space.publish(work.output)
@@ -119,7 +122,7 @@ def complete(
 
 
 def input_name(path: Path, inputs: Sequence[Path]) -> str:
-    """Return the name of an input in the manifest: that of its file or folder, after its place if several have it."""
+    """Return an input's name in the manifest: the name of the file or folder, after its number if names repeat."""
     names = [other.name for other in inputs]
     return path.name if names.count(path.name) == 1 else f"{list(inputs).index(path)}:{path.name}"
 
@@ -138,7 +141,7 @@ def _check_ours(folder: Path, stage: str) -> None:
 
 
 def _write(made: Path, key: BuildKey, result: StageResult, hashes: Mapping[str, str]) -> None:
-    """Write the manifest of the files in `made`, and bring everything in it to the disk."""
+    """Write the manifest of the files in `made`, and flush everything in that folder to the disk."""
     paths = [path for path in made.rglob("*") if path.is_file() and path != made / NAME]
     names = sorted(str(path.relative_to(made)) for path in paths)
     listed: dict[str, dict[str, Any]] = {}
@@ -165,7 +168,7 @@ def _write(made: Path, key: BuildKey, result: StageResult, hashes: Mapping[str, 
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the tools that the output of stages depends on."""
+    """Return the versions of Python and of the tools that stages' outputs depend on."""
     numbers = {"python": platform.python_version()}
     for tool in TOOLS:
         with contextlib.suppress(metadata.PackageNotFoundError):

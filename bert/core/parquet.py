@@ -17,8 +17,8 @@ Choose = Callable[[list[str]], list[str] | None]
 def read(path: Path, choose: Choose) -> Iterator[dict[str, Any]]:
     """Yield the rows of a Parquet file.
 
-    choose: gets the names of the columns, and returns those to read; None stands for all. Raise DamagedFile with the
-    row for what cannot be read, InputError for rows of more than `files.MAX_LINE` bytes on average.
+    choose: called with the names of the columns; returns those to read, or None for all. Raise DamagedFile, naming the
+    row, for what cannot be read; InputError if rows have more than `files.MAX_LINE` bytes on average.
     """
     pyarrow = files.pyarrow(f"{path}: reading Parquet")
     from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]
@@ -40,7 +40,7 @@ def read(path: Path, choose: Choose) -> Iterator[dict[str, Any]]:
 
 
 def _at_once(group: Any, path: Path, number: int) -> int:
-    """Return how many rows of a row group to read at once. A file of some kilobytes can hold gigabytes."""
+    """Return how many rows of a row group to read at once. A file of a few kilobytes can hold gigabytes."""
     mean = group.total_byte_size // max(1, group.num_rows)
     if mean > files.MAX_LINE:
         raise InputError(

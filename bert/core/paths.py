@@ -12,15 +12,15 @@ def workdir() -> Path:
 
 
 def temporary(name: str) -> Path:
-    """Return the folder of this user, for files of one kind, among the system's temporary files."""
+    """Return this user's folder for one kind of files, in the system's temporary folder."""
     return Path(tempfile.gettempdir()) / f"bert-{name}-{os.getuid()}"
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder whose files are trusted, if it does not exist.
+    """Make a folder for files that can be trusted, if it does not exist.
 
-    Raise OSError if it cannot be made, or if others may have written to it: it is another user's, a link to elsewhere,
-    or others have the right to write.
+    Raise OSError if it cannot be made, or if others could write to it: because it belongs to another user, is a link,
+    or has write permission for others.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = folder.lstat()

@@ -26,7 +26,7 @@ LOOK = 0.5  # seconds between two looks at the counts
 FIRST, EVERY = 5.0, 60.0  # seconds to the first line without a terminal, and between two
 SHORTEST = 16  # columns of a bar, with the percentage
 STARTED = 4  # looks after which the time before the first of them counts no more
-SEEN = 60  # looks at which a count had changed: the rate is that of these
+SEEN = 60  # looks that found a changed count; the rate is measured over these
 RANKS = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")  # variables with the number of the rank
 ROUNDING = 1e-6  # of counts that are added up from fractions
 MB = "MB"  # the unit of what is counted in bytes
@@ -35,14 +35,14 @@ T = TypeVar("T")
 
 
 class Progress:
-    """How much of some work is done; as a block, shown while it runs."""
+    """How much of some work is done. As a block, show this while the block runs."""
 
     def __init__(
         self, what: str, unit: str = "", total: float | None = None, done: float = 0, screen: "Screen | None" = None
     ) -> None:
-        """unit: what is counted, in the plural; `MB`: bytes; "": nothing. total: None if it is not known.
+        """unit: what to count, in the plural; `MB`: bytes; "": nothing. total: None if it is not known.
 
-        done: by earlier runs.
+        done: count from earlier runs.
         """
         self.what, self.unit, self.total, self.done = what, unit, total, done
         self._read = 0
@@ -54,16 +54,16 @@ class Progress:
         self.begun = 0.0
 
     def add(self, count: float = 1) -> None:
-        """Count what is done."""
+        """Add to the count."""
         self.done += count
         self._read = 0
 
     def read(self, size: int) -> None:
-        """Count bytes that are read of the next item, until `add` counts it as a whole."""
+        """Count bytes that are read for the next item. `add` then counts the whole item instead."""
         self._read += size
 
     def each(self, items: Iterable[T], count: float = 1) -> Iterator[T]:
-        """Yield the items, and add a count for each when the next one is asked for."""
+        """Yield the items. Add `count` for each item when the caller asks for the next one."""
         for item in items:
             yield item
             self.done += count
@@ -76,24 +76,24 @@ class Progress:
         self._screen.close(self)
 
     def begin(self, now: float) -> None:
-        """Begin to measure."""
+        """Start to measure."""
         self.begun = now
         self._seen.append((now, self.done))
 
     def look(self, now: float) -> None:
-        """Take note of the count, from which the rate follows."""
+        """Record the time and the count; the rate depends on these records."""
         if (done := self._now()) != self._seen[-1][1]:
             self._seen.append((now, done))
             if len(self._seen) == STARTED and self._seen[0][0] == self.begun:
                 self._seen.popleft()  # the first items also take what is done once, such as tracing a graph
 
     def rate(self) -> float:
-        """Return the units per second at the last looks; 0 if none is done."""
+        """Return the units per second over the last looks; 0 if nothing was done."""
         (begin, before), (end, after) = self._seen[0], self._seen[-1]
         return max(0.0, after - before) / (end - begin) if end > begin else 0.0
 
     def left(self, now: float) -> float | None:
-        """Return the seconds that the rest takes at this rate, or to the deadline, if that is known."""
+        """Return the seconds to the end at this rate, or to the deadline if that is earlier; None if not known."""
         rate, end = self.rate(), self.deadline
         if self.total is not None and rate:
             last, done = self._seen[-1]
@@ -116,7 +116,7 @@ class Progress:
         return f"{self._counted(rate) if self.unit == MB or rate >= 100 else f'{rate:.1f}'} {self.unit}/s"
 
     def bar(self, now: float, columns: int, ascii: bool) -> str:
-        """Return the state as one line of a terminal, of at most `columns`."""
+        """Return the state as one line for a terminal, at most `columns` wide."""
         from tqdm.std import tqdm  # not before: its import takes a tenth of a second
 
         elapsed, left = now - self.begun, self.left(now)
@@ -134,7 +134,7 @@ class Progress:
         return tqdm.format_meter(self._now(), self.total, elapsed, columns, ascii=ascii, bar_format=form)
 
     def line(self, now: float) -> str:
-        """Return the state as a line of a log."""
+        """Return the state as a line for a log."""
         elapsed, left = now - self.begun, self.left(now)
         if not self.unit:
             return f"{self.what}: working for {_words(elapsed)}"
@@ -154,7 +154,7 @@ def _words(seconds: float) -> str:
 
 
 class Screen:
-    """Where progress is shown: the terminal or the log at standard error."""
+    """Shows progress on standard error, a terminal or a log."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._open = clock, list[Progress]()
@@ -168,7 +168,7 @@ class Screen:
         self._over: threading.Event | None = None
 
     def open(self, progress: Progress) -> None:
-        """Show it, instead of what was shown before."""
+        """Show this progress instead of what was shown before."""
         with self._lock:
             progress.begin(self._clock())
             self._open.append(progress)
@@ -178,7 +178,7 @@ class Screen:
                 self._due = progress.begun + (FIRST if progress.unit else EVERY)
 
     def close(self, progress: Progress) -> None:
-        """Do not show it any more, but what was shown before it."""
+        """Stop showing this progress; show again what was shown before it."""
         with self._lock:
             if progress in self._open:  # `quiet` may have closed it
                 self._clear()
@@ -187,18 +187,18 @@ class Screen:
                     self._end()
 
     def read(self, size: int) -> None:
-        """Count bytes that this process has read, if what is shown is counted in bytes."""
+        """Count bytes that this process has read. They show only if the progress counts bytes."""
         if self._open:
             self._open[-1].read(size)
 
     def quiet(self) -> None:
-        """Show nothing any more of what is open: this program now waits for others."""
+        """Close all progress that is shown: this program now waits for others."""
         with self._lock:
             for progress in reversed(list(self._open)):
                 self.close(progress)
 
     def look(self) -> None:
-        """Show the state; called by the thread."""
+        """Show the state. The thread calls this."""
         with self._lock, contextlib.suppress(OSError, ValueError):  # a terminal that has gone, a stream that is closed
             if not self._open or self._stream is None:
                 return
@@ -226,7 +226,7 @@ class Screen:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _bind(self) -> None:
-        """Take the standard streams of now."""
+        """Use the present standard streams."""
         stream = sys.stderr
         self._stream = None if stream is None or stream.closed else stream
         self.is_terminal = self._stream is not None and stream.isatty() and is_first_rank()
@@ -269,7 +269,7 @@ class Screen:
                 self._stream.flush()
 
     def print_above(self, stream: Any, text: str) -> int:
-        """Write text to a stream of this terminal, in place of the bar, which is drawn again below it."""
+        """Write text to a stream of this terminal in place of the bar. The bar is drawn again below it later."""
         with self._lock:
             if text:
                 self._clear()
@@ -278,7 +278,7 @@ class Screen:
 
 
 class _Above:
-    """A stream to a terminal whose last line may be a bar."""
+    """A stream to a terminal whose last line may be the bar."""
 
     def __init__(self, stream: Any, screen: Screen) -> None:
         self.stream, self._screen = stream, screen
@@ -291,12 +291,12 @@ class _Above:
 
 
 def is_first_rank() -> bool:
-    """Return whether this process is the only one, or the first, of those that a launcher started."""
+    """Return whether this process is the only rank or the first of the ranks that a launcher started."""
     return all(os.environ.get(name, "0") == "0" for name in RANKS)
 
 
 def _is_in_front(stream: Any) -> bool:
-    """Return whether this process may draw on its terminal: not in the background (`command &`)."""
+    """Return whether this process may draw on its terminal: it may not in the background (`command &`)."""
     try:
         return os.tcgetpgrp(stream.fileno()) == os.getpgrp()
     except (OSError, ValueError):

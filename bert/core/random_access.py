@@ -11,7 +11,7 @@ from bert.core.errors import IntegrityError
 
 
 class RandomAccess:
-    """Open files. If the process may open no more, the one that was used least recently is closed."""
+    """Open files. If the process may open no more files, close the least recently used one."""
 
     _descriptors: ClassVar[set[int]] = set()  # of all objects
 
@@ -20,7 +20,7 @@ class RandomAccess:
         weakref.finalize(self, RandomAccess._close, self._open).atexit = False
 
     def read(self, path: Path, size: int, offset: int) -> bytes:
-        """Return `size` bytes of a file from byte `offset`. Raise IntegrityError if it is missing or ends before."""
+        """Return `size` bytes of a file from byte `offset`. Raise IntegrityError if it is missing or too short."""
         if path not in self._open:
             if self._open and not has_room(len(self._descriptors)):
                 self._close(self._open, 1)
@@ -45,9 +45,9 @@ class RandomAccess:
 
 
 def has_room(count: int) -> bool:
-    """Return whether a process with `count` open files may open another; half of its limit is for everything else.
+    """Return whether a process with `count` open files may open another one; half of its limit is for other files.
 
-    Raise the soft limit, up to the hard one, when it is reached: opening a file for each read would load the metadata
+    When the soft limit is reached, raise it, up to the hard limit. Opening a file for each read would load the metadata
     server of a shared file system.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -56,11 +56,11 @@ def has_room(count: int) -> bool:
     higher = 2 * soft if hard == resource.RLIM_INFINITY else min(2 * soft, hard)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (higher, hard))
-    except (OSError, ValueError):  # the kernel has a limit of its own
+    except (OSError, ValueError):  # the kernel has another limit
         return False
     return count < higher // 2
 
 
 def missing(path: Path) -> IntegrityError:
-    """Return the error for a file that is not here. With several hosts, only one of them looked for all files."""
+    """Return the error for a file that is missing. Of several hosts, only one has checked that all files exist."""
     return IntegrityError(f"{path}: the file is missing; build the folder again, or copy it to every host")

@@ -25,7 +25,7 @@ from bert.core.errors import UsageError
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers from `low` to `high`. They include these two, unless they are to be `above` low or `below` high."""
+    """The numbers from `low` to `high`, both included. `above`: without `low`. `below`: without `high`."""
 
     low: float
     high: float
@@ -46,7 +46,7 @@ class Range:
 
 
 class NameIn:
-    """The names in a table; those are allowed that it has when a value is checked."""
+    """The names in a table, as it is when a value is checked."""
 
     def __init__(self, table: Collection[str]) -> None:
         self.table = table
@@ -60,12 +60,12 @@ AnyNumber = Annotated[float, Range(-math.inf, math.inf)]  # not a NaN
 
 
 def are_parts(shares: Sequence[float], count: int) -> bool:
-    """Return whether there are `count` shares, none negative, that add up to 1, to six digits."""
+    """Return whether there are `count` shares, none negative, that add up to 1 within 1e-6."""
     return len(shares) == count and min(shares) >= 0 and abs(sum(shares) - 1) < 1e-6
 
 
 def check_mask_shares(shares: Sequence[float], flag: str) -> None:
-    """Raise UsageError if these are not the shares of three ways to mask a token."""
+    """Raise UsageError unless these are the shares of three ways to mask a token."""
     if not are_parts(shares, 3):
         shown = " ".join(map(_show, shares))
         raise UsageError(
@@ -77,7 +77,7 @@ def check_mask_shares(shares: Sequence[float], flag: str) -> None:
 def check(settings: Any, prefix: str = "") -> None:
     """Raise UsageError if a value in the dataclass `settings` is outside the range or table that its field declares.
 
-    prefix: of the flags, such as `model.`.
+    prefix: of the flags' names, such as `model.`.
     """
     for name, (kind, limits) in declared(type(settings)).items():
         value = getattr(settings, name)
@@ -96,14 +96,14 @@ def check(settings: Any, prefix: str = "") -> None:
 
 
 def tables(settings: type) -> dict[str, Collection[str]]:
-    """Return the table of each field of a dataclass that declares one."""
+    """Return, by field, the tables that fields of a dataclass declare."""
     hints = typing.get_type_hints(settings, include_extras=True)
     marks = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
     return {name: mark.table for name, mark in marks.items() if isinstance(mark, NameIn)}
 
 
 def declared(settings: type) -> dict[str, tuple[type, Range]]:
-    """Return the type and the range of each field of a dataclass that declares a range."""
+    """Return, by field, the types and ranges that fields of a dataclass declare."""
     hints = typing.get_type_hints(settings, include_extras=True)
     pairs = {field.name: _find(hints[field.name]) for field in dataclasses.fields(settings)}
     return {name: pair for name, pair in pairs.items() if pair}

@@ -39,7 +39,7 @@ class _Content:
 
 
 class RawHashes:
-    """SHA-256 of raw files. output: the folder of a stage; what is remembered is beside it."""
+    """SHA-256 of raw files. output: the folder of a stage; the remembered hashes are stored beside it."""
 
     def __init__(self, output: Path) -> None:
         self._marker = output.with_name(f".{output.name}.inputs")
@@ -49,7 +49,7 @@ class RawHashes:
         self._trusted: dict[int, bool] = {}  # by device
 
     def sha256(self, path: Path) -> str:
-        """Return the SHA-256 of a file, from memory if the file is unchanged. Raises as `files.sha256` does."""
+        """Return the SHA-256 of a file, the remembered one if the file is unchanged. Raise as `files.sha256` does."""
         with files.open_regular(path) as stream:  # on NFS, opening asks the server for the present times
             state = _state(stream.fileno())
         self._bytes += state.size
@@ -70,7 +70,7 @@ class RawHashes:
         return sha256
 
     def save(self) -> None:
-        """Remember the hashes, if the files are large enough together. They only save time, so a full disk is fine."""
+        """Store the hashes if the files are large enough together. Ignore a full disk: the hashes only save time."""
         with contextlib.suppress(OSError, UsageError):
             if self._bytes < WORTH_KEEPING or not self._now:
                 self._marker.unlink(missing_ok=True)
@@ -78,7 +78,7 @@ class RawHashes:
                 checked_json.write(self._marker, {"hashes": self._now})
 
     def _has_ctime(self, path: Path, device: int) -> bool:
-        """Return whether the ctime of a file can be relied on; False if its file system is not known."""
+        """Return whether the ctime of a file is reliable; False if its file system is not known."""
         if device not in self._trusted:
             real = os.path.realpath(path)
             kinds = (kind for point, kind in _mounts() if point == "/" or f"{real}/".startswith(f"{point}/"))
@@ -95,7 +95,7 @@ class RawHashes:
 
 @dataclasses.dataclass(frozen=True)
 class _State:
-    """What tells the versions of all files of a machine apart."""
+    """What distinguishes all versions of all files on a machine."""
 
     device: int
     inode: int
@@ -113,7 +113,7 @@ def _state(descriptor: int) -> _State:
 
 
 def _mounts() -> list[tuple[str, str]]:
-    """Return the mount points and the kinds of their file systems, the longest first, of equal ones the latest."""
+    """Return the mount points and the kinds of their file systems: longest first, of equal ones the latest first."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:

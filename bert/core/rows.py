@@ -11,13 +11,13 @@ T = TypeVar("T")
 
 
 def load(path: str) -> Any:
-    """Return what a "package.module:name" names."""
+    """Return the object that "package.module:name" names."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 class Rows(Mapping[str, T], Generic[T]):
-    """A table of rows by name. Its names are known without an import; a row is imported when it is asked for."""
+    """A table of rows by name. Listing the names imports nothing; a row is imported when it is read."""
 
     def __init__(self, paths: Mapping[str, str]) -> None:
         """paths: "package.module:name" of each row, by the row's name."""

@@ -16,9 +16,9 @@ RESUMABLE = ("bert.pretrain", "squad.train", "tasks.train")
 
 
 def hold() -> None:
-    """Let signals to stop wait, if this process is a command that resumes, until `before_the_run` or `stops`.
+    """Block signals that ask to stop until `before_the_run` or `stops`, if this process is a command that resumes.
 
-    Else one that comes while the command is imported ends it as if it had failed.
+    Otherwise a signal during the command's imports would end it as if it had failed.
     """
     words = sys.orig_argv
     if "-m" in words[:-1] and words[words.index("-m") + 1] in RESUMABLE:
@@ -26,16 +26,16 @@ def hold() -> None:
 
 
 def _received() -> list[signal.Signals]:
-    """Return the signals to stop. SIGHUP stays ignored if it is: nohup has the run go on without its terminal."""
+    """Return the signals that ask to stop. If SIGHUP is ignored, leave it out: nohup lets the run go on."""
     return [kind for kind in STOP_SIGNALS if kind != signal.SIGHUP or signal.getsignal(kind) != signal.SIG_IGN]
 
 
 class _Asked(BaseException):
-    """A signal asks to stop. No Exception: libraries that are being imported catch those, and report another one."""
+    """A signal asks to stop. Not an Exception: libraries catch those during their import and raise another one."""
 
 
 class _Early:
-    """Handles signals before a run."""
+    """Handles signals that come before a run."""
 
     def __init__(self) -> None:
         self.received: list[int] = []
@@ -56,13 +56,13 @@ class _Early:
             raise _Asked
 
     def forget(self) -> None:
-        """Send no signal again."""
+        """Do not send the signal again."""
         if self._again is not None:
             self._again.cancel()
 
 
 def _hides_errors(frame: FrameType | None) -> bool:
-    """Return whether what runs would print an exception and go on: an import of compiled code, a deleted object."""
+    """Return whether the running code would swallow an exception: an import, or the deletion of an object."""
     while frame is not None:
         code, frame = frame.f_code, frame.f_back
         if code.co_name == "__del__" or code.co_filename.startswith("<frozen importlib"):
@@ -72,7 +72,7 @@ def _hides_errors(frame: FrameType | None) -> bool:
 
 @contextlib.contextmanager
 def before_the_run() -> Iterator[None]:
-    """End the block with Stopped when a signal asks to stop, where `stops` does not record it: nothing is to save."""
+    """Raise Stopped when a signal asks to stop before `stops` records signals: there is nothing to save."""
     early = _Early()
     stop = early.stop
     before = {kind: signal.getsignal(kind) for kind in _received()}
@@ -92,10 +92,10 @@ def before_the_run() -> Iterator[None]:
 
 @contextlib.contextmanager
 def stops() -> Iterator[list[int]]:
-    """Yield a list; while the block runs, signals that ask to stop are appended to it.
+    """Yield a list. While the block runs, signals that ask to stop are appended to it.
 
-    A block within another one has the list of the outer one, so that no signal between two runs is lost. A signal that
-    came before the run is in the list too, if what runs when a library's object is deleted has swallowed it.
+    A block within another one yields the outer list, so that no signal between two runs is lost. The list also has a
+    signal from before the run that the deletion of a library's object has swallowed.
     """
     outer = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     if isinstance(outer, _Requests):
@@ -116,7 +116,7 @@ def stops() -> Iterator[list[int]]:
 
 
 class _Requests:
-    """Signals that ask to stop."""
+    """Received signals that ask to stop."""
 
     def __init__(self) -> None:
         self.received: list[int] = []
@@ -132,7 +132,7 @@ def _leave_terminal(number: int) -> None:
 
 
 class _Optional:
-    """A stream whose terminal may have gone; what cannot be written then is left out, so that the run can save."""
+    """A stream whose terminal may be gone. Ignore failed writes, so that the run can save."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

@@ -27,44 +27,44 @@ STORES: Mapping[str, Callable[..., Any]] = Rows(
 
 
 def fetch(path: Path) -> None:
-    """Make `path` the present content of its URL, if it is the copy of one; one process of a machine does it.
+    """If `path` is the local copy of a URL, give it the URL's present content. One process of a machine does this.
 
-    Raise UsageError for credentials, InputError if there is nothing or the store does not answer, IntegrityError if a
-    file is not as its manifest says, ResourceError if the disk has too little room.
+    Raise UsageError for missing or refused credentials, InputError if there is nothing or the store does not answer,
+    IntegrityError if a file differs from its manifest, ResourceError if the disk has too little space.
     """
     if url_of(path) is not None:
         STORES["fetch"](path)
 
 
 def check_output(path: Path, stage: str) -> None:
-    """Raise UsageError if the URL that `path` is the copy of holds something that this stage did not make."""
+    """Raise UsageError if `path` is the copy of a URL that holds something that this stage did not make."""
     if url_of(path) is not None:
         STORES["check_output"](path, stage)
 
 
 def send(path: Path) -> None:
-    """Send the finished folder `path` to its URL, if it is the copy of one. Raise as `fetch` does."""
+    """If the finished folder `path` is the local copy of a URL, send it there. Raise as `fetch` does."""
     if url_of(path) is not None:
         STORES["send"](path)
 
 
 def read(url: str, name: str) -> bytes | None:
-    """Return the content of a small object of a folder in a store, or None if there is none. Raise as `fetch` does."""
+    """Return the content of a small object in a folder of a store, or None if there is none. Raise as `fetch` does."""
     content: bytes | None = STORES["read"](url, name)
     return content
 
 
 def fetch_run(run: Path) -> None:
-    """Bring a run from its URL to `run`, if that is a copy of one and older: its files, and the checkpoint to use.
+    """If `run` is an older local copy of a URL, fetch the run's files and the checkpoint to use.
 
-    Raise UsageError if what is here is of another run, InputError if the store has no run, and as `fetch` does.
+    Raise UsageError if `run` holds another run, InputError if the store has no run, and as `fetch` does.
     """
     if url_of(run) is not None:
         STORES["fetch_run"](run)
 
 
 def send_run(run: Path) -> bool:
-    """Send the files beside the checkpoints of a run that is not trained now; return whether it has a URL."""
+    """Send the files beside the checkpoints of a run that is not being trained; return whether it has a URL."""
     if url_of(run) is None:
         return False
     STORES["send_run"](run)

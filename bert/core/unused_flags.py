@@ -12,14 +12,14 @@ from bert.core.errors import UsageError
 def check(config: TrainConfig, flags: Collection[str]) -> None:
     """Raise UsageError for the first of the flags that has no effect in a configuration.
 
-    flags: names of those that the command gives, such as `batch.total`. A run that has begun keeps what it has. The
-    command of a model card has every setting written out, and repeats a run: it is taken as it is.
+    flags: names of the flags that the command gives, such as `batch.total`. In a run that has begun, check only flags
+    that may change. A command with most settings written out, such as a model card's, repeats a run; do not check it.
     """
     if len(flags) > len(flatten(config)) / 2:
         return
     directory = config.run.directory
     if directory is not None and (directory / "config.json").exists():
-        flags = {*flags} & (may_change(config) | {"optimizer.warmup_steps"})  # of which the run has what follows
+        flags = {*flags} & (may_change(config) | {"optimizer.warmup_steps"})  # the run keeps others
     for flag, reason in _ignored(config):
         if flag in flags:
             raise UsageError(f"--{flag} {reason}")
@@ -44,7 +44,7 @@ def _ignored(config: TrainConfig) -> Iterator[tuple[str, str]]:
         yield "run.on_spike", f"{run.on_spike} has no effect with run.spike_factor 0, which detects none; leave it out"
     yield from _of_learning(config)
     yield from config.distill.ignored()
-    if config.init.checkpoint is Weights.RANDOM:  # else the architecture is that of the weights
+    if config.init.checkpoint is Weights.RANDOM:  # else the weights give the architecture
         yield from _of_architecture(config.model)
     elif config.init.source is not None:
         yield "model.position_initializer", "has no effect: --init.checkpoint RUN has them; leave it out"

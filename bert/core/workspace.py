@@ -31,14 +31,14 @@ LOCK, PREVIOUS, REMOVED, ALIVE = "lock", "previous", "removed", "alive"
 
 
 class Work(NamedTuple):
-    """A work folder: where the output is written, and what the build needs beside it."""
+    """A work folder: where to write the output, and where to keep what the build needs."""
 
     output: Path
     private: Path
 
 
 class Workspace:
-    """The hidden folder of one output. `output` is where the output is written: a symbolic link is followed."""
+    """The hidden folder of one output. `output` is where to write the output; a symbolic link is followed."""
 
     def __init__(self, output: Path) -> None:
         """Raise UsageError if an output cannot have this name."""
@@ -49,7 +49,7 @@ class Workspace:
     def locked(self) -> Iterator[None]:
         """Hold the output's lock while the block runs; wait until no other process holds it.
 
-        Put back an output whose replacement was interrupted. Raise UsageError if the parent folder cannot be written.
+        Restore an output whose replacement was interrupted. Raise UsageError if the parent folder cannot be written.
         """
         try:
             with self._lock():
@@ -97,9 +97,9 @@ class Workspace:
 
     @contextlib.contextmanager
     def work(self, digest: str) -> Iterator[Work]:
-        """Use the work folder of `digest` while the block runs. Remove those of other digests. Hold the lock to enter.
+        """Use the work folder of `digest` while the block runs; remove all others. Hold the lock to enter.
 
-        Raise UsageError if another process uses one of those, or if the existing output cannot be renamed.
+        Raise UsageError if another process uses one of the others, or if the existing output cannot be renamed.
         """
         self.clear(keep=digest)
         self._check_rename()
@@ -116,7 +116,7 @@ class Workspace:
             os.close(descriptor)
 
     def _check_rename(self) -> None:
-        """Rename the existing output and back: a mounted folder, or another user's, is refused before the work."""
+        """Rename the existing output and back. Raise UsageError if that fails, as for a mount point."""
         if self.output.exists():
             try:
                 os.replace(self.output, self.hidden / PREVIOUS)
@@ -126,19 +126,19 @@ class Workspace:
                 raise UsageError(f"{self.output}: {reason}; choose another output folder") from error
 
     def publish(self, made: Path) -> None:
-        """Give the folder `made`, whose files are on the disk, the name of the output. Hold the lock."""
+        """Give the folder `made` the name of the output. Its files are flushed already. The caller holds the lock."""
         if self.output.exists():
             os.replace(self.output, self.hidden / PREVIOUS)
         os.replace(made, self.output)
         files.flush_folder(self.output.parent)
 
     def discard(self) -> None:
-        """Remove the output. Hold the lock."""
+        """Remove the output. The caller holds the lock."""
         if self.output.exists():
             self._remove(self.output)
 
     def clear(self, keep: str | None = None) -> None:
-        """Remove everything but the work folder of the digest `keep`. Hold the lock.
+        """Remove everything except the work folder of the digest `keep`. The caller holds the lock.
 
         Raise UsageError if another process uses a folder that is to be removed.
         """
@@ -162,7 +162,7 @@ class Workspace:
                 ) from error
 
     def _remove(self, entry: Path) -> None:
-        """Remove a file or folder. It loses its name first, because a folder with its name must be complete."""
+        """Remove a file or folder. Rename it first, because a folder with this name must be complete."""
         removed = self.hidden / REMOVED
         try:
             os.replace(entry, removed)
@@ -179,10 +179,10 @@ class Workspace:
 
 
 def target(output: Path) -> Path:
-    """Return the folder to write: `output`, or what it points to if it is a symbolic link.
+    """Return the folder to write: `output` or, if it is a symbolic link, its target.
 
-    Raise UsageError if it has no name that a finished folder can be given: the current folder, one above it, a mounted
-    disk, or a hidden folder of another output.
+    Raise UsageError if a finished folder cannot get its name: it is the current folder, one above it, a mounted disk,
+    or the hidden folder of another output.
     """
     try:
         real, here, is_link = output.resolve(), Path.cwd(), output.is_symlink()

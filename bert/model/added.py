@@ -16,7 +16,7 @@ from bert.model.weights import axis_of
 
 
 class Added(NamedTuple):
-    """What is added to the weights of some names, and of which variables it is made."""
+    """Variables that a term is computed from, and the weight that the term is added to."""
 
     name: re.Pattern[str]
     """of each of the variables; its group is what the weight's name has, too"""
@@ -45,12 +45,15 @@ ADDED = (LOW_RANK,)
 
 
 def row_of(name: str) -> Added | None:
-    """Return the row whose variables include one of this name."""
+    """Return the row of `ADDED` that a variable of this name belongs to, or None."""
     return next((row for row in ADDED if row.name.fullmatch(name)), None)
 
 
 def terms(names: Iterable[str]) -> dict[str, list[tuple[Added, tuple[str, ...]]]]:
-    """Return what these variables add to weights: the row and the names of its variables, by the weights' names."""
+    """Return what these variables add to weights, by the name of the weight.
+
+    Each entry is a row and the names of its variables, in the order of `Added.made_of`.
+    """
     found: dict[str, dict[Added, tuple[str, ...]]] = {}
     for name in names:
         if (row := row_of(name)) and (match := row.name.fullmatch(name)):
@@ -59,22 +62,28 @@ def terms(names: Iterable[str]) -> dict[str, list[tuple[Added, tuple[str, ...]]]
 
 
 def term(row: Added, values: Sequence[np.ndarray]) -> np.ndarray:
-    """Return what variables of these values add to their weight."""
+    """Return what is added to the weight, computed from the values of the row's variables."""
     of_values: Term = rows.load(row.term)
     return of_values(*values)
 
 
 def tunes(name: str) -> bool:
-    """Return whether a variable is of those beside which the weights of the encoder do not learn."""
+    """Return whether a variable belongs to an update that is added to a weight.
+
+    In a model with such updates, the encoder's own weights do not learn.
+    """
     return row_of(name) is not None
 
 
 def is_learnt(name: str) -> bool:
-    """Return whether a variable is of those that learn in place of the encoder's weights."""
+    """Return whether a variable learns in place of the encoder's weights."""
     row = row_of(name)
     return row is not None and row.learnt.fullmatch(name) is not None
 
 
 def has_terms(name: str) -> bool:
-    """Return whether the parts of a model have the same variable of this name, and each a term of its gradient."""
+    """Return whether each part of the model computes only a term of this variable's gradient.
+
+    All parts have the same variable, so its gradient is the sum of these terms.
+    """
     return is_learnt(name) and axis_of(name) is None

@@ -18,9 +18,9 @@ SCORE_SCALE = 0.5  # part of 1 / sqrt(H) that multiplies the scores: a power of 
 
 
 def scale(head_width: int) -> float:
-    """Return the factor for queries: 1 / sqrt(H) without `SCORE_SCALE`.
+    """Return the factor for the queries: 1 / sqrt(H), divided by `SCORE_SCALE`.
 
-    Most of the scaling is done before the product with the keys, whose sums float16 could not hold otherwise.
+    Most of the scaling comes before the product with the keys. Otherwise sums in float16 could overflow.
     """
     return head_width**-0.5 / SCORE_SCALE
 
@@ -42,10 +42,10 @@ def merge(context: tf.Tensor, width: int) -> tf.Tensor:
 
 
 def attend(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor, *bits: tf.Tensor, rate: float) -> tf.Tensor:
-    """Return the attention of q (times `scale`), k and v [B, N, T, H], all of one type, as [B, N, T, H] in that type.
+    """Return the attention of q (times `scale`), k and v [B, N, T, H] as [B, N, T, H]; all have one data type.
 
-    mask [B, 1, 1 or T, T], float32, is added to the scores; it has no gradient. bits: of `DropoutRng.bits` for
-    [B, N, T, T], or none.
+    mask [B, 1, 1 or T, T], float32, is added to the scores; it has no gradient. bits: random bytes that
+    `DropoutRng.bits` returns for [B, N, T, T]; none: no dropout.
     """
 
     @tf.custom_gradient
@@ -67,7 +67,7 @@ def attend(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor, *bits: tf.
 
 
 def exchange_heads_and_tokens(x: tf.Tensor) -> tf.Tensor:
-    """Turn [B, N, T, H] into [B, T, N, H], or back; XLA removes two such operations that follow each other."""
+    """Transpose [B, N, T, H] to [B, T, N, H], or back. XLA removes two of these operations in a row."""
     return tf.transpose(x, [0, 2, 1, 3])
 
 
@@ -81,13 +81,16 @@ def _weights(q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 
 
 def library_softmax(dtype: tf.DType) -> bool:
-    """Return whether to use the library's softmax: on CPUs whose oneDNN computes that of `dtype` in float32."""
+    """Return whether to use TensorFlow's softmax: on CPUs where oneDNN computes the softmax of `dtype` in float32."""
     return not fused_ops.has_gpu() and exact_softmax(dtype)
 
 
 @functools.cache
 def exact_softmax(dtype: tf.DType) -> bool:
-    """Return whether TensorFlow computes the softmax of `dtype` in float32: oneDNN does, its own kernels do not."""
+    """Return whether TensorFlow computes the softmax of `dtype` in float32.
+
+    oneDNN does. TensorFlow's other kernels do not.
+    """
     if dtype == tf.float16:  # whose range has no room for the mask
         return False
     with tf.init_scope():  # run it now, also while a graph is traced

@@ -13,7 +13,7 @@ MOMENTS = 8  # bytes of the two moments of a parameter
 
 
 def parameters(model: ModelConfig, further: ModelConfig | None = None) -> int:
-    """Return the number of parameters in pretraining, including the heads; a causal model has none."""
+    """Return the number of parameters in pretraining, including the heads; a causal model has no heads."""
     return weights.count(weights.pretrained(model, further))
 
 
@@ -23,18 +23,21 @@ def encoder_parameters(model: ModelConfig) -> int:
 
 
 def local_parameters(model: ModelConfig, parts: int, further: ModelConfig | None = None) -> int:
-    """Return the number of parameters that one of the ranks holds which divide a model by tensor parallelism."""
+    """Return the number of parameters on one rank if tensor parallelism divides the model into `parts` parts."""
     divided = weights.count(weight for weight in weights.pretrained(model, further) if weight.axis is not None)
     return parameters(model, further) - divided + -(-divided // parts)
 
 
 def teacher_parameters(teacher: ModelConfig) -> int:
-    """Return the number of parameters of a teacher: its encoder, and its head for masked words."""
+    """Return the number of parameters of a teacher: its encoder and its head for masked words."""
     return encoder_parameters(teacher) + weights.count(weights.head(MASKED_LM, teacher))
 
 
 def projection_parameters(config: TrainConfig, teacher: ModelConfig | None) -> int:
-    """Return the number of parameters that learn beside the model: they project hidden states to a teacher's."""
+    """Return the number of parameters of the projection of hidden states to a teacher's width; 0 if there is none.
+
+    The projection learns beside the model.
+    """
     projected = teacher is not None and config.distill.projects(config.model, teacher)
     return (config.model.hidden_size + 1) * teacher.hidden_size if teacher and projected else 0
 
@@ -49,11 +52,12 @@ def state_bytes(
     kept: int = MOMENTS,
     beside: int = 0,
 ) -> int:
-    """Return the bytes of weights, accumulated gradients and moments on each rank; of a teacher, of its weights.
+    """Return the bytes of weights, accumulated gradients and moments on each rank, and of a teacher's weights.
 
-    The model may be in parts, and its replicas may divide the moments. in_encoder: number of parameters that learn in
-    the encoder, or for it, if it is frozen itself; None: all its own. kept: `OptimizerConfig.bytes_kept`. beside: how
-    many parameters learn beside the model (`projection_parameters`).
+    Tensor parallelism may divide the model, and the replicas may divide the moments. in_encoder: if the encoder's own
+    parameters are frozen, the number of parameters that learn in their place (low-rank updates); None: the encoder's
+    own learn. kept: `OptimizerConfig.bytes_kept`. beside: number of parameters that learn beside the model
+    (`projection_parameters`).
     """
     count = local_parameters(model, parallel.tensor, further) + beside
     learning = count
@@ -72,12 +76,12 @@ def flops(
     *,
     further: ModelConfig | None = None,
 ) -> float:
-    """Return the floating-point operations of training on one sequence, in matrix products only.
+    """Return the floating-point operations of training on one sequence; only matrix products count.
 
     A multiplication and an addition count as two. The backward pass has twice the products of the forward pass.
-    Recomputed activations are not counted. A causal model computes all scores of its attention, although half of them
-    are masked. predictions: masked tokens, or all tokens of a causal model. states: tokens for which the last layer is
-    computed after its attention, all by default.
+    Recomputed activations are not counted. A causal model computes all attention scores, although half of them are
+    masked. predictions: masked tokens, or all tokens of a causal model. states: number of tokens for which the last
+    layer computes what follows its attention; None: all.
     """
     width, layers = model.hidden_size, model.num_hidden_layers
     if further:

@@ -18,10 +18,13 @@ from bert.model.model_shard import Parts
 
 
 class Dense(tf.Module):
-    """y = x W + b; without a bias b is a constant zero. W includes an `update`, if it is given one."""
+    """Dense layer: y = x W + b. Without a bias, b is a constant zero. If `update` is set, it is added to W."""
 
     def __init__(self, init: Initializer, name: str, *shape: int) -> None:
-        """shape: [inputs, outputs] of a layer that has a bias and is not in `Initializer.table`, as that of a task."""
+        """shape: [inputs, outputs] of a layer that is not in `Initializer.table`, such as the head of a task.
+
+        Such a layer has a bias.
+        """
         super().__init__()
         self.weight = init.variable(f"{name}/kernel", *shape)
         biased, outputs = shape or init.has(f"{name}/bias"), self.weight.shape[1]
@@ -30,14 +33,14 @@ class Dense(tf.Module):
 
     @property
     def kernel(self) -> tf.Variable:
-        """W [inputs, outputs]: the variable itself, or its sum with the update, a tensor."""
+        """W [inputs, outputs]: the variable itself, or a tensor, its sum with the update."""
         return self.weight if self.update is None else self.weight + self.update()
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:  # [M, inputs] -> [M, outputs] float32
         return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
 
     def product(self, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """Return x W [M, outputs], computed in `dtype`, without the bias: the next operation adds it in float32."""
+        """Return x W [M, outputs], computed in `dtype`. The next operation adds the bias, in float32."""
         return dense_product(x, self.kernel, dtype)
 
 
@@ -49,22 +52,22 @@ def dense_product(x: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Tensor
 
 
 def make_dense(init: Initializer, name: str) -> Dense | None:
-    """Make a dense layer of the model, if it has that."""
+    """Make the dense layer of this name; return None if the model has none."""
     return Dense(init, name) if init.has(f"{name}/kernel") else None
 
 
 class LayerNorm(tf.Module):
-    """Layer norm over the last axis; without a bias beta is a constant zero."""
+    """Layer norm over the last axis. Without a bias, beta is a constant zero."""
 
     def __init__(self, init: Initializer, name: str, *width: int) -> None:
-        """width: of a norm that only training has, with a bias."""
+        """width: size of a norm that is not in `Initializer.table`; such a norm has a bias."""
         super().__init__()
         self.epsilon, biased = init.config.layer_norm_epsilon, width or init.has(f"{name}/beta")
         self.gamma = init.variable(f"{name}/gamma", *width)
         self.beta = init.variable(f"{name}/beta", *width) if biased else tf.zeros(self.gamma.shape)
 
     def __call__(self, x: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
-        """Normalise x [M, D] to float32 [M, D], then apply dropout if `bits` are given."""
+        """Return x [M, D], normalised in float32, then with dropout if `bits` are given; the result has x's type."""
         return fused_ops.layer_norm(x, self.gamma, self.beta, *bits, epsilon=self.epsilon, rate=rate)
 
 
@@ -76,19 +79,19 @@ class RMSNorm(tf.Module):
         self.epsilon, self.gamma = init.config.layer_norm_epsilon, init.variable(f"{name}/gamma")
 
     def __call__(self, x: tf.Tensor, *bits: tf.Tensor, rate: float = 0.0) -> tf.Tensor:
-        """Normalise x [M, D] to float32 [M, D], then apply dropout if `bits` are given."""
+        """Return x [M, D], normalised in float32, then with dropout if `bits` are given; the result has x's type."""
         return fused_ops.rms_norm(x, self.gamma, *bits, epsilon=self.epsilon, rate=rate)
 
 
 def make_norm(init: Initializer, name: str) -> LayerNorm | RMSNorm | None:
-    """Make the norm of a part of the model, if it has one."""
+    """Make the norm of a part of the model; return None if the part has none."""
     if not init.has(f"{name}/layer_norm/gamma"):
         return None
     return (RMSNorm if init.config.norm == "rms" else LayerNorm)(init, f"{name}/layer_norm")
 
 
 class Projection(NamedTuple):
-    """The output of a sub-layer: product + bias. The residual sum, which reads it next, adds the bias in float32."""
+    """The output of a sub-layer: product + bias. The residual sum that follows adds the bias, in float32."""
 
     product: tf.Tensor  # [R, D] in the compute dtype
     bias: tf.Tensor  # [D]
@@ -97,13 +100,14 @@ class Projection(NamedTuple):
 class SubLayer(tf.Module):
     """A function of the residual stream that ends with the dense layer `output`.
 
-    A subclass computes this device's term of it. `copy_input` or `split_residual` comes first, `sum_shards` last.
+    If devices divide the model, each computes a term of the output. Call `copy_input` or `split_residual` first, then
+    the subclass, which computes this device's term, then `sum_shards`.
     """
 
     output: Dense
 
     def __init__(self, name: str, parts: Parts, num_inputs: int = 1) -> None:
-        """name: in the model. num_inputs: how many copies of its input it reads."""
+        """name: of the sub-layer in the model. num_inputs: how many copies of its input it reads."""
         super().__init__()
         self._sums, self._parts, self.num_inputs = name, parts, num_inputs
 
@@ -112,9 +116,9 @@ class SubLayer(tf.Module):
         return copies(self._parts.identity_with_summed_gradient(x, f"{self._sums}/input"), self.num_inputs)
 
     def split_residual(self, x: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Return the copies that the sub-layer reads, and x for the residual sum.
+        """Return the copies of x [M, D] that the sub-layer reads, and x for the residual sum.
 
-        `copies` decides in which order gradients by x are added.
+        `copies` defines the order in which the gradients by x are added.
         """
         if self._parts.count > 1:  # one sum over the parts for the gradients of all inputs
             inner, x = copies(x, 2)
@@ -123,5 +127,5 @@ class SubLayer(tf.Module):
         return inputs, x
 
     def sum_shards(self, term: tf.Tensor) -> Projection:
-        """Return the output, of this device's term of the product [R, D]."""
+        """Return the sub-layer's output. term: this device's term of the product [R, D]; the terms are summed."""
         return Projection(self._parts.all_reduce_forward(term, f"{self._sums}/sum"), self.output.bias)

@@ -16,33 +16,36 @@ ROUNDS, MULTIPLIER, WEYL = 7, 0xD256D193, 0x9E3779B9
 
 
 class DropoutRng:
-    """Source of the dropout masks of one forward pass; each call of `bits` gives those of the next place."""
+    """Source of the dropout masks of one forward pass. Each call of `bits` returns random bytes for the next mask."""
 
     def __init__(self, seed: tf.Tensor | None, unfolded: bool = False) -> None:
-        """seed: [2] int64, unique to (run, step, micro-batch); None for inference, which drops nothing.
+        """seed: [2] int64, unique to (run, step, micro-batch); None: inference, without dropout.
 
-        unfolded: keep TensorFlow from folding the counters of the masks into constants, some hundred megabytes of a
-        program that XLA compiles outside a loop.
+        unfolded: keep TensorFlow from folding the counters of the masks into constants. They would take some hundred
+        megabytes in a program that XLA compiles outside a loop.
         """
         self.seed, self.unfolded, self.place = seed, unfolded, 0
 
     def branch(self, number: int) -> "DropoutRng":
-        """Return the source for branch `number` of the model, from 1: it gives the same masks each time it is made."""
+        """Return the source for branch `number` of the model: 0 is the embeddings, 1 is layer 0, ...
+
+        Each call with the same number returns a source of the same masks.
+        """
         if self.seed is None:
             return DropoutRng(None)
         return DropoutRng(self.seed + tf.constant([number * PLACES_PER_BRANCH, 0], tf.int64), self.unfolded)
 
     def update(self) -> tf.Tensor:
-        """Return the seed of this branch in all micro-batches of the update, [2] int64; without a seed zeros."""
+        """Return a seed [2] int64 of this branch that all micro-batches of an update share; zeros without a seed."""
         if self.seed is None:
             return tf.zeros([2], tf.int64)
         return tf.stack([self.seed[0], self.seed[1] // MICRO_BATCHES])
 
     def bits(self, shape: tf.Tensor, rate: float, heads: tuple[int, int] | None = None) -> tuple[tf.Tensor, ...]:
-        """Random bytes for `apply_dropout`: one uint8 tensor of this shape, or an empty tuple if nothing is dropped.
+        """Return random bytes for `apply_dropout`: one uint8 tensor of this shape, or () if nothing is dropped.
 
-        heads: if the shape [B, n, T, T] is that of some attention heads only, the first of them and the number of all,
-        N. The bytes are then those that `bits` has for these heads among all, [B, N, T, T].
+        heads: if `shape` is [B, n, T, T] for some of the N attention heads, the number of the first one, and N. The
+        bytes are then the same as those heads have in the bytes for all heads [B, N, T, T].
         """
         seed = self.next_seed(rate)
         if seed is None:
@@ -55,7 +58,7 @@ class DropoutRng:
         return (tf.reshape((_materialised(each) if has_gpu() else each)[:size], shape),)
 
     def next_seed(self, rate: float) -> tf.Tensor | None:
-        """Return the seed of the next place [2] int64, or None if nothing is dropped."""
+        """Return the seed [2] int64 of the next mask, or None if nothing is dropped."""
         if self.seed is None or dropped_levels(rate) == 0:
             return None
         self.place += 1
@@ -64,13 +67,16 @@ class DropoutRng:
 
 @graphs.function(jit_compile=True)
 def random_words(seed: tf.Tensor, count: tf.Tensor, unfolded: bool = False) -> tf.Tensor:
-    """Return `count` random numbers [count] uint64, a function of the seed [2] int64; unfolded: as in `DropoutRng`."""
+    """Return `count` random numbers [count] uint64 that depend on the seed [2] int64 only.
+
+    unfolded: as in `DropoutRng`.
+    """
     counters = tf.range(count)
     return _words_at(seed, gen_xla_ops.xla_optimization_barrier(input=[counters])[0] if unfolded else counters)
 
 
 def _words_at(seed: tf.Tensor, counters: tf.Tensor) -> tf.Tensor:
-    """Return the random numbers [M] uint64 that the counters [M] stand for; call it within a compiled function."""
+    """Return one random number for each of the counters [M], [M] uint64. Call this within a compiled function."""
     (a, b), (c, d) = (tf.unstack(half) for half in tf.unstack(tf.bitcast(seed, tf.uint32)))
     stream, key = philox(*philox(a, b, c), d)
     x, y = philox(tf.cast(counters, tf.uint32), tf.fill([tf.size(counters)], stream), key)
@@ -78,9 +84,9 @@ def _words_at(seed: tf.Tensor, counters: tf.Tensor) -> tf.Tensor:
 
 
 def _bytes_of_heads(seed: tf.Tensor, shape: tf.Tensor, first: int, whole: int) -> tf.Tensor:
-    """Return the bytes [B, n, T, T] of the heads from `first` on, of `whole` heads.
+    """Return the bytes [B, n, T, T] of n heads: those from head `first` on, among `whole` heads.
 
-    Those of one sequence follow each other in the stream of bytes, but may begin within a word.
+    The bytes of a sequence's heads are contiguous in the stream, but may begin within a 64-bit word.
     """
     batch, count, rows, columns = tf.unstack(shape)
     pairs = rows * columns  # in one head
@@ -96,17 +102,17 @@ def _bytes_of_heads(seed: tf.Tensor, shape: tf.Tensor, first: int, whole: int) -
 
 @graphs.function(jit_compile=True)
 def word_rows(seed: tf.Tensor, begin: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Return `count` random numbers from each counter `begin` [B] on, [B, count] uint64."""
+    """Return [B, count] uint64: for each b, the random numbers of `count` counters, from begin[b] on. begin: [B]."""
     counters = begin[:, None] + tf.range(count)
     return tf.reshape(_words_at(seed, tf.reshape(counters, [-1])), tf.shape(counters))
 
 
 @graphs.function(jit_compile=True)
 def _materialised(x: tf.Tensor) -> tf.Tensor:
-    """Return x, but make XLA write it to memory first where the whole step is compiled.
+    """Return x, but make XLA write it to memory first where XLA compiles the whole step.
 
-    XLA's fastest fusions for GPUs cannot contain the conversion of words to bytes; without the barrier, the operation
-    that reads the bytes would be kept out of them as well.
+    XLA's fastest fusions for GPUs cannot contain the conversion of words to bytes. Without this barrier, they could not
+    contain the operation that reads the bytes either.
     """
     return gen_xla_ops.xla_optimization_barrier(input=[x])[0]
 
@@ -125,9 +131,9 @@ def philox(x: tf.Tensor, y: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, tf.Te
 
 
 def apply_dropout(x: tf.Tensor, bits: tuple[tf.Tensor, ...], rate: float) -> tf.Tensor:
-    """Set elements of x to 0 with probability `rate`, rounded to 1/256, and scale the others to keep the mean.
+    """Set elements of x to 0 with probability `rate`, rounded to 1/256; scale the others to keep the mean.
 
-    bits: of `DropoutRng.bits` for x's shape; if empty, x is returned.
+    bits: what `DropoutRng.bits` returns for x's shape; if empty, return x.
     """
     if not bits:
         return x
@@ -136,19 +142,19 @@ def apply_dropout(x: tf.Tensor, bits: tuple[tf.Tensor, ...], rate: float) -> tf.
 
 
 def kept_scale(rate: float) -> float:
-    """Return what the elements are multiplied by that dropout keeps."""
+    """Return the factor for the elements that dropout keeps."""
     return LEVELS / (LEVELS - dropped_levels(rate))
 
 
 def dropped_levels(rate: float) -> int:
-    """Return how many of the levels of a byte stand for an element that is dropped."""
+    """Return how many of the 256 values of a random byte mean that the element is dropped."""
     return round(rate * LEVELS)
 
 
 def micro_batch_seed(seed: int, step: tf.Tensor, micro_batch: tf.Tensor) -> tf.Tensor:
-    """Return the seed of a `DropoutRng`, [2] int64; `micro_batch` counts over all ranks.
+    """Return the seed of a `DropoutRng`, [2] int64. micro_batch: its number in the update, over all ranks.
 
-    The first number leaves room for 2**20 places.
+    The first numbers of two seeds are at least 2**20 apart, which leaves room for the numbers of the masks.
     """
     first = tf.constant(seed * 2**20, tf.int64)
     return tf.stack([first, tf.cast(step, tf.int64) * MICRO_BATCHES + tf.cast(micro_batch, tf.int64)])

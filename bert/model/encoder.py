@@ -47,9 +47,9 @@ class TokenBatch(NamedTuple):
     positions: tf.Tensor | None = None  # [B, T] if packed: places in the instance, from 0
 
     def attention_mask(self, causal: bool = False) -> tf.Tensor:
-        """Return what is added to attention scores [B or 1, 1, 1 or T, T], float32: 0, or -10,000 where none may be.
+        """Return what is added to attention scores [B or 1, 1, 1 or T, T], float32: 0, or -10,000 to forbid attention.
 
-        causal: whether tokens attend to no later ones.
+        causal: no token attends to a later one.
         """
         if causal:
             later = _later(tf.shape(self.ids)[1])
@@ -60,33 +60,33 @@ class TokenBatch(NamedTuple):
 
 
 class AttentionScope(NamedTuple):
-    """Where the attention of a layer may look, and how it tells positions apart."""
+    """Which tokens a layer's attention reads, and how it encodes their positions."""
 
     mask: tf.Tensor  # added to scores: [B, 1, 1 or T, T], or with a cache [B, 1, T, C]
     rotation: Callable[[tf.Tensor], tf.Tensor] | None = None  # of queries and keys; None: none
 
 
 class Observed:
-    """What an encoder reads and computes, for losses of its layers."""
+    """The tokens that an encoder reads and the states that it computes, for losses of its layers."""
 
     def __init__(self, last: bool) -> None:
-        """last: whether the last layer's states are needed of all tokens, also where not all are read."""
+        """last: whether to compute the last layer's states of all tokens, even if only some are read."""
         self.last = last
         self.tokens: TokenBatch | None = None
         self.states: list[tf.Tensor] = []  # of the embeddings and each layer, [B*T, D]; the last one as `last` says
 
 
 class Cache(Protocol):
-    """Keys and values of the tokens so far, of each layer, which a forward pass of new tokens extends."""
+    """Keys and values of the tokens before, for each layer. A forward pass appends the new tokens' keys and values."""
 
     def branch(self, number: int) -> "Cache":
-        """Return the cache of layer `number`, from 1."""
+        """Return the cache of branch `number` of the model: 1 is layer 0, 2 is layer 1, ..."""
 
     def mask(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Return what is added to the scores of this many new tokens with all C places [B, 1, T, C]."""
+        """Return what is added to the scores of `tokens` new tokens T with all C places of the cache [B, 1, T, C]."""
 
     def extend(self, keys: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Add the keys and values of new tokens [B, N, T, H] to those of the layer; return all [B, N, C, H]."""
+        """Append the keys and values of new tokens [B, N, T, H] to the layer's; return all of them [B, N, C, H]."""
 
 
 class Mode(NamedTuple):
@@ -101,18 +101,18 @@ class Mode(NamedTuple):
     residual: tf.DType = tf.float32  # of the residual stream between operations
 
     def branch(self, number: int) -> "Mode":
-        """Return the mode of part `number` of the model, which has its own dropout masks, keys and values."""
+        """Return the mode of branch `number` of the model, with its own dropout masks, keys and values."""
         return self._replace(dropout=self.dropout.branch(number), cache=self.cache and self.cache.branch(number))
 
     def compiled(self, function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-        """Return a function of tensors, compiled by XLA if `compile_parts` asks for it."""
+        """Return the function, compiled by XLA if `compile_parts` is set."""
         return graphs.function(function, jit_compile=True) if self.compile_parts else function
 
 
 class Embeddings(tf.Module):
-    """Sum of word embeddings, those of positions if they are learned, and those of segments if the model has any.
+    """Sum of word embeddings, learned position embeddings if any, and segment embeddings if any.
 
-    They are projected if the layers have another width.
+    If the layers have another width, the sum is projected to it.
     """
 
     def __init__(self, init: Initializer, config: ModelConfig) -> None:
@@ -131,7 +131,10 @@ class Embeddings(tf.Module):
         return x if self.projection is None else self.projection(x)
 
     def unprojected(self, tokens: TokenBatch, dropout: DropoutRng, prefix: str = "") -> tf.Tensor:
-        """Return the same [B*T, E], of the width E that the tables have. prefix: of the encoder that reads them."""
+        """Return the embeddings before the projection, [B*T, E] float32.
+
+        prefix: of the encoder that reads them. It makes the name of the sum over the parts of a divided model unique.
+        """
         width, length = self.word.shape[1], tf.shape(tokens.ids)[1]
         x = divided_lookup(self.word, tokens.ids, self.vocab_size, self.parts, f"{prefix}{WORDS}")
         if self.position is not None:
@@ -147,7 +150,7 @@ class Embeddings(tf.Module):
 
 
 class SharedEmbeddings(tf.Module):
-    """The embeddings of another encoder, with a projection of their own if these layers have another width."""
+    """The embeddings of another encoder, with a separate projection if these layers have another width."""
 
     def __init__(self, init: Initializer, prefix: str, shared: Embeddings) -> None:
         super().__init__()
@@ -175,10 +178,10 @@ class Attention(SubLayer):
     def __call__(
         self, inputs: Sequence[tf.Tensor], mode: Mode, scope: AttentionScope, read: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Attend from each token to all that `scope` allows.
+        """Attend from each token to all tokens that `scope` allows.
 
-        inputs: `num_inputs` copies of x [B*T, D]. read: rows [R] whose output is computed; None computes all. Return
-        the product with the output kernel, [R, D].
+        inputs: `num_inputs` copies of x [B*T, D]. read: rows [R] whose output is computed; None: all rows. Return the
+        product with the output kernel, [R, D].
         """
         mask = scope.mask
         q, k, v = self.projected(inputs, mode, scope)
@@ -201,13 +204,13 @@ class Attention(SubLayer):
         return (rotate(q), rotate(k), v) if rotate else (q, k, v)
 
     def _joint(self, inputs: Sequence[tf.Tensor], tokens: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
-        """Compute queries (times `scale`), keys and values [B, N, T, H] of x [B*T, D] by one product."""
+        """Compute queries (times `scale`), keys and values [B, N, T, H] from x [B*T, D] in one product."""
         (x,) = inputs
         kernel, bias = self.joint_weights(dtype, scale(self.head_width))
         return split(add_bias(product(tf.cast(x, dtype), kernel), bias), tokens, self.heads)
 
     def _separate(self, inputs: Sequence[tf.Tensor], tokens: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
-        """Compute the same by three products, whose results lie in memory as cuDNN's attention reads them."""
+        """Compute the same in three products. Their results have the memory layout that cuDNN's attention reads."""
         parts = ((self.query, scale(self.head_width)), (self.key, 1.0), (self.value, 1.0))
         products = [
             add_bias(converted_product(x, part.kernel * factor, dtype), part.bias * factor)
@@ -216,14 +219,17 @@ class Attention(SubLayer):
         return [heads(y, tokens, self.heads) for y in products]
 
     def joint_weights(self, dtype: tf.DType, factor: float) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the kernel in dtype [D, 3 D] and the bias [3 D] of queries times `factor`, keys and values."""
+        """Return the joint kernel [D, 3 D] in `dtype` and bias [3 D] of queries, keys and values.
+
+        The weights of the queries are multiplied by `factor`.
+        """
         parts = ((self.query, factor), (self.key, 1.0), (self.value, 1.0))
         kernel = tf.concat([tf.cast(part.kernel * factor, dtype) for part, factor in parts], axis=1)
         return kernel, tf.concat([part.bias * factor for part, factor in parts], axis=0)
 
 
 class FeedForward(SubLayer):
-    """Two dense layers with an activation between them, which a third one may multiply."""
+    """Two dense layers with an activation between them; if gated, a third dense layer multiplies the activation."""
 
     def __init__(self, init: Initializer, name: str, config: ModelConfig) -> None:
         super().__init__(name, init.parts)
@@ -234,9 +240,9 @@ class FeedForward(SubLayer):
         self.kernel = kernels.asked(config, "fused_gelu")
 
     def __call__(self, inputs: Sequence[tf.Tensor], mode: Mode) -> tf.Tensor:
-        """Compute f(x) W2 of x [R, D], the only input; the residual sum adds b2.
+        """Return f(x) W2 for the only input x [R, D]; the residual sum adds b2.
 
-        f(x) is GELU(x W1 + b1), or another activation; gated, GELU(x W1 + b1) * (x V + c).
+        f(x) is GELU(x W1 + b1), or another activation. If gated, it is GELU(x W1 + b1) * (x V + c).
         """
         (x,) = inputs
         if self.kernel and self.kernel.supports(x.shape[0], *self.inner.weight.shape):
@@ -268,10 +274,10 @@ class Layer(tf.Module):
         read: tf.Tensor | None = None,
         between: Callable[[tf.Tensor], tf.Tensor] | None = None,
     ) -> tf.Tensor:
-        """x [B*T, D] -> [R, D] of x's type, of the rows `read` [R] or of all.
+        """Return the layer's output for x [B*T, D] in x's type, [R, D]: the rows `read` [R], or all rows.
 
-        After its attention no token depends on another, so that only rows which are read need to be computed. between:
-        what a decoder does between both sub-layers.
+        After the attention no token depends on another. So only the rows that are read need to be computed. between:
+        what a decoder does between the two sub-layers.
         """
         x = self._add(x, self.attention, self.attention_norm, mode, rows=read, scope=scope, read=read)
         x = between(x) if between else x
@@ -286,7 +292,10 @@ class Layer(tf.Module):
         rows: tf.Tensor | None = None,
         **more: Any,
     ) -> tf.Tensor:
-        """Return norm(x + dropout(f(x))), or x + dropout(f(norm(x))), of these rows of x; more: arguments of f."""
+        """Return norm(x + dropout(f(x))), or x + dropout(f(norm(x))), for `rows` of x; None: all rows.
+
+        more: further arguments of f.
+        """
         inputs, x = (f.copy_input(norm(x)), x) if self.pre_norm and norm else f.split_residual(x)
         x = _rows(x, rows)
         y = f.sum_shards(mode.compiled(lambda *inputs: f(inputs, mode, **more))(*inputs))
@@ -314,7 +323,7 @@ class Encoder(tf.Module):
         shared: Embeddings | None = None,
         prefix: str = "",
     ) -> None:
-        """shared: embeddings of another encoder, to be used here too. prefix: of the names of the other variables."""
+        """shared: embeddings of another encoder to use here. prefix: of the names of this encoder's own variables."""
         super().__init__()
         assert config.vocab_size > 0, "the vocabulary's size is resolved before the model is built"
         init = Initializer(config, seed, parts, prefix=prefix)
@@ -326,7 +335,7 @@ class Encoder(tf.Module):
         self.norm = make_norm(init, "final")
 
     def __call__(self, tokens: TokenBatch, mode: Mode, read: tf.Tensor | None = None) -> tf.Tensor:
-        """Return the last hidden states, float32: [B, T, D], or [R, D] of the rows `read` [R] of [B*T, D]."""
+        """Return the last hidden states, float32: [B, T, D], or only the rows `read` [R] of [B*T, D], as [R, D]."""
         whole = mode.observed is not None and mode.observed.last
         states = self._hidden_states(tokens, mode, None if whole else read)
         if mode.observed:
@@ -358,9 +367,9 @@ class Encoder(tf.Module):
         return states
 
     def projected(self, observed: Observed, number: int, mode: Mode) -> tuple[tf.Tensor, ...]:
-        """Return a layer's queries (times `attention.scale`), keys and values [B, N, T, H] in a pass that was observed.
+        """Return queries (times `attention.scale`), keys and values [B, N, T, H] of layer `number`.
 
-        The graph has their products twice.
+        They are computed again from the states that `observed` holds, so the graph has these products twice.
         """
         assert observed.tokens is not None, "the encoder has computed"
         layer, scope = self.layers[number], attention_scopes(self.config, observed.tokens)[number]
@@ -373,7 +382,7 @@ class Encoder(tf.Module):
 
 
 def attention_scopes(config: ModelConfig, tokens: TokenBatch) -> list[AttentionScope]:
-    """Return the scope of each layer's attention."""
+    """Return the attention scope of each layer."""
     everywhere, count = tokens.attention_mask(config.causal), tf.shape(tokens.ids)[1]
     positions = tf.range(count)[None] if tokens.positions is None else tokens.positions
 
@@ -386,25 +395,25 @@ def attention_scopes(config: ModelConfig, tokens: TokenBatch) -> list[AttentionS
 
 
 def padding(mask: tf.Tensor) -> tf.Tensor:
-    """Turn the mask [B, T] into what is added to scores [B, 1, 1, T]: no token attends to padding."""
+    """Return what is added to scores [B, 1, 1, T] so that no token attends to padding. mask: [B, T]."""
     return (1.0 - tf.cast(mask, tf.float32))[:, None, None, :] * -1e4
 
 
 def _other_instances(numbers: tf.Tensor) -> tf.Tensor:
-    """Turn instance numbers [B, T] into what is added to scores [B, 1, T, T]: tokens attend to their own instance."""
+    """Return what is added to scores [B, 1, T, T] so that tokens attend within their instance. numbers: [B, T]."""
     return tf.cast(numbers[:, None, :, None] != numbers[:, None, None, :], tf.float32) * -1e4
 
 
 def _later(tokens: tf.Tensor) -> tf.Tensor:
-    """Return what is added to scores [1, 1, T, T], for T `tokens`: none attends to a later one."""
+    """Return what is added to scores [1, 1, T, T] so that no token attends to a later one. tokens: T."""
     place = tf.range(tokens)
     return tf.cast(place > place[:, None], tf.float32)[None, None] * -1e4
 
 
 def _beyond(tokens: tf.Tensor, window: int) -> tf.Tensor:
-    """Return what is added to scores [1, 1, T, T], for T `tokens`: none attends to one beyond the window around it.
+    """Return what is added to scores [1, 1, T, T] so that no token attends more than `window` tokens away. tokens: T.
 
-    Packed instances lie side by side, so that their tokens have the distances that they have in their own texts.
+    The tokens of a packed instance are contiguous, so their distances are those in the text itself.
     """
     place = tf.range(tokens)
     return tf.cast(tf.abs(place - place[:, None]) > window, tf.float32)[None, None] * -1e4
@@ -415,7 +424,7 @@ def _rows(x: tf.Tensor, read: tf.Tensor | None) -> tf.Tensor:
 
 
 def variables(module: tf.Module) -> dict[str, tf.Variable]:
-    """Return the module's trainable variables by name, sorted, so that all ranks have one order."""
+    """Return the module's trainable variables by name, sorted by name, so that all ranks have the same order."""
     named = {variable.name.removesuffix(":0"): variable for variable in module.trainable_variables}
     assert len(named) == len(module.trainable_variables), "two variables have one name"
     return dict(sorted(named.items()))

@@ -16,7 +16,7 @@ Scope = tuple[Tensor, Callable[[Tensor], Tensor] | None]
 
 
 class Operations(Protocol[Tensor]):
-    """What the equations are made of."""
+    """The operations that the equations use."""
 
     config: ModelConfig
 
@@ -32,7 +32,7 @@ class Operations(Protocol[Tensor]):
 
 
 def states(ops: Operations[Tensor], x: Tensor, scopes: Sequence[Scope[Tensor]], read: Tensor | None) -> list[Tensor]:
-    """Return the embeddings x and the outputs of the layers. read: the rows [R] of the last one; None: all."""
+    """Return the embeddings x and the outputs of the layers. read: rows [R] of the last layer's output; None: all."""
     states, last = [x], len(scopes) - 1
     for number, scope in enumerate(scopes):
         states.append(_layer(ops, states[-1], f"layer_{number}", scope, read if number == last else None))

@@ -24,7 +24,7 @@ from bert.model.dropout import apply_dropout
 
 
 def fused(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function of tensors, and its gradient; keyword arguments are constants, integers have no gradient."""
+    """Compile a function of tensors and its gradient. Keyword arguments are constants; integers have no gradient."""
     forward = graphs.function(function, jit_compile=True)
 
     @graphs.function(jit_compile=True)
@@ -45,7 +45,7 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
 
             return forward(*tensors, **constants), gradients
 
-        # Tensors instead of variables: a compiled function that is given variables keeps those of its first call.
+        # Tensors instead of variables: a compiled function would always use the variables of its first call.
         return differentiable(*map(tf.convert_to_tensor, tensors))
 
     return call
@@ -60,9 +60,10 @@ def _row_sums(x: tf.Tensor, factor: float = 1.0) -> tf.Tensor:
 
 
 def sum_of_squares(x: tf.Tensor) -> tf.Tensor:
-    """Return the sum of the squares of x of any shape; call it within a compiled function.
+    """Return the sum of the squares of x of any shape. Call this within a compiled function.
 
-    Vectors are not summed by products: XLA would add each number to the running total, and float32 would lose digits.
+    The sum of a vector does not use a matrix product: XLA would add each number to one running total, and float32 would
+    lose digits.
     """
     return tf.reduce_sum(_row_sums(tf.square(x)) if x.shape.rank == 2 else tf.square(x))
 
@@ -70,7 +71,7 @@ def sum_of_squares(x: tf.Tensor) -> tf.Tensor:
 def norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
     """Return the layer norm of x [M, D] float32; `epsilon` is added to the variance.
 
-    Call it within a compiled function.
+    Call this within a compiled function.
     """
     per_component = 1.0 / x.shape[-1]
     centred = x - _row_sums(x, per_component)[:, None]
@@ -138,11 +139,11 @@ def _add_dropout_norm_on_gpu(
     rate: float,
     epsilon: float,
 ) -> tf.Tensor:
-    """Do the same for GPUs, where only memory traffic counts: the gradient reads neither x nor y.
+    """Compute `add_dropout_norm` on a GPU with little memory traffic: the gradient reads neither x nor y.
 
-    It reads the centred sum (the sum less its mean) in y's type. What 16 bits lose of it is stored as a second 16-bit
-    number for the next reader of the norm: together they have 16 bits of mantissa in bfloat16, 22 in float16, at the
-    size of one float32.
+    The gradient reads the centred sum (the sum minus its mean) in y's type. Where x is float32 and y has 16 bits, the
+    rounding error is stored as a second 16-bit number, for the reader of the norm. Both together have 16 bits of
+    mantissa in bfloat16, 22 in float16, and the size of one float32.
     """
 
     @tf.custom_gradient
@@ -169,9 +170,9 @@ def _norm_of_sum(
     rate: float,
     epsilon: float,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the norm [M, D] in x's type, the centred sum in y's, and the inverse deviation of that [M, 1] float32.
+    """Return the norm [M, D] in x's type, the centred sum in y's type, and its inverse deviation [M, 1] float32.
 
-    The barrier makes XLA write the centred sum to memory. Without it XLA would recompute it wherever it is read.
+    The barrier makes XLA write the centred sum to memory. Without it, XLA would recompute the sum for each reader.
     """
     total = _residual_sum(x, y, bias, bits, rate)
     exact = total - _row_sums(total, 1.0 / x.shape[-1])[:, None]
@@ -196,9 +197,9 @@ def _inverse_deviation(centred: tf.Tensor, epsilon: float) -> tf.Tensor:
 
 
 def _also_narrow(x: tf.Tensor, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return x float32 in a 16-bit type, and x again as the sum of that and of what it lacks.
+    """Return float32 x in a 16-bit type, and x again in float32, computed from the 16-bit x and its rounding error.
 
-    XLA's fusions for rows write two arrays only if one is computed from the other.
+    XLA's row fusions write two arrays only if one is computed from the other.
     """
     narrow = tf.cast(x, dtype)
     wide = tf.cast(narrow, tf.float32)
@@ -227,7 +228,10 @@ def _norm_of_sum_gradients(
 
 @functools.cache
 def activation(name: str) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Return the activation of that name in `bert.core.activations`: of product y [M, F] + bias [F], in y's type."""
+    """Return the named activation of `bert.core.activations` as a function of product y [M, F] and bias [F].
+
+    It applies the activation to y + bias and returns y's type.
+    """
     formula = ACTIVATIONS[name].formula
 
     @fused
@@ -239,9 +243,9 @@ def activation(name: str) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
 
 @functools.cache
 def gated_activation(name: str) -> Callable[..., tf.Tensor]:
-    """Return the activation of that name of one half of a product, times the other half.
+    """Return a function that multiplies the named activation of one half of a product by the other half.
 
-    Its arguments: the product y [M, 2 F], and the biases [F] of the two halves; [M, F] in y's type.
+    Its arguments are the product y [M, 2 F] and the biases [F] of the two halves. It returns [M, F] in y's type.
     """
     formula = ACTIVATIONS[name].formula
 
@@ -255,9 +259,9 @@ def gated_activation(name: str) -> Callable[..., tf.Tensor]:
 
 @graphs.function(jit_compile=True)
 def softmax(scores: tf.Tensor, mask: tf.Tensor, factor: float) -> tf.Tensor:
-    """Return the softmax over the last axis of factor * scores [B, N, T, T] + mask [B, 1, 1 or T, T], without gradient.
+    """Return the softmax over the last axis of factor * scores + mask, without gradient.
 
-    The mask is float32; the result has the type of the scores.
+    scores: [B, N, T, T]; the result has their type. mask: [B, 1, 1 or T, T] float32.
     """
     return tf.cast(tf.nn.softmax(factor * tf.cast(scores, tf.float32) + mask), scores.dtype)
 
@@ -272,10 +276,10 @@ def dropped(weights: tf.Tensor, *bits: tf.Tensor, rate: float) -> tf.Tensor:
 def softmax_gradient(
     weights: tf.Tensor, row_dots: tf.Tensor, upstream: tf.Tensor, *bits: tf.Tensor, rate: float, factor: float
 ) -> tf.Tensor:
-    """Return the gradient by the scores [B, N, T, T] of `dropped(softmax(scores))`, in the type of the weights.
+    """Return the gradient of `dropped(softmax(...))` by the scores [B, N, T, T], in the type of the weights.
 
-    weights: the result of `softmax`; upstream: the gradient by the dropped weights; row_dots [B, N, T, 1]: the sum over
-    each row of the products of the two.
+    weights: the result of `softmax`. upstream: the gradient by the dropped weights. row_dots [B, N, T, 1]: the sum over
+    each row of dropped weights * upstream.
     """
     by_weights = apply_dropout(tf.cast(upstream, tf.float32), bits, rate)
     return tf.cast(factor * tf.cast(weights, tf.float32) * (by_weights - row_dots), weights.dtype)
@@ -289,7 +293,7 @@ def column_sums(y: tf.Tensor) -> tf.Tensor:
 
 @graphs.function(jit_compile=True)
 def row_products(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """Return the scalar products of the last axes of x and y [..., H] of any type, [..., 1] float32."""
+    """Return the dot products of x and y [..., H] of any type over the last axis, [..., 1] float32."""
     return tf.reduce_sum(tf.cast(x, tf.float32) * tf.cast(y, tf.float32), axis=-1, keepdims=True)
 
 
@@ -311,14 +315,14 @@ def product(x: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Callable[..., t
 
 @tf.custom_gradient
 def add_bias(y: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
-    """Return y [M, O] + bias [O] in y's type; unlike tf.nn.bias_add, sum the gradient by the bias in float32."""
+    """Return y [M, O] + bias [O] in y's type. Unlike tf.nn.bias_add, sum the bias gradient in float32."""
     return tf.nn.bias_add(y, tf.cast(bias, y.dtype)), lambda upstream: (upstream, column_sums(upstream))
 
 
 def converted_product(x: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """Return x [M, I], float32 or in `dtype`, times kernel [I, O] float32, computed in `dtype`; for GPUs.
 
-    The gradient by x needs no conversion: cuBLAS writes it in x's type, and adds x's other gradients as it writes.
+    The gradient by x needs no conversion: cuBLAS writes it in x's type. As it writes, it adds x's other gradients.
     """
 
     @tf.custom_gradient
@@ -346,10 +350,10 @@ def _product_in_float32(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 
 def copies(x: tf.Tensor, count: int) -> list[tf.Tensor]:
-    """Return x `count` times; the gradient adds those of the copies from the last to the first.
+    """Return `count` copies of x. The gradient adds the copies' gradients from the last to the first.
 
-    TensorFlow would choose its own order. XLA makes a sum part of the product that is its first term, so that the order
-    decides how often the sum passes through memory.
+    TensorFlow would choose another order. XLA fuses a sum into the product that is its first term. So the order decides
+    how often the sum passes through memory.
     """
 
     @tf.custom_gradient

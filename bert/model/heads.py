@@ -27,10 +27,10 @@ MASKED_LOGIT = -1e9  # logit whose probability is 0
 
 
 class Pooler(tf.Module):
-    """Pooled output of a sequence: tanh, or another activation, of a dense layer on its first token.
+    """Pooled output of a sequence: a dense layer on its first token, then tanh or another activation.
 
-    With `head_transform` a layer norm follows, and the layer has a bias only if the encoder's have one; with `pooling`
-    mean it reads the mean of the tokens.
+    With `head_transform` a layer norm follows, and the dense layer has a bias only if the encoder's layers have one. If
+    `pooling` is "mean", the dense layer reads the mean of the tokens.
     """
 
     def __init__(self, config: ModelConfig, seed: int) -> None:
@@ -41,23 +41,23 @@ class Pooler(tf.Module):
         self.pooling = config.pooling
 
     def __call__(self, hidden: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:  # [B, T, D] -> [B, D]
-        """Return the pooled outputs. mask: of the tokens [B, T], for their mean; by default the first one is read."""
+        """Return the pooled outputs [B, D]. mask: of the tokens [B, T], to pool them; None: read the first token."""
         return self.transformed(hidden[:, 0] if mask is None else pooled(hidden, mask, self.pooling))
 
     def transformed(self, x: tf.Tensor) -> tf.Tensor:
-        """Return what a head reads of the rows x [M, D], float32 [M, D]."""
+        """Apply dense layer, activation and norm to the rows x [M, D]; return [M, D] float32."""
         y: tf.Tensor = self.activation(tf, self.dense(x))
         return self.norm(y) if self.norm else y
 
 
 class MaskedLM(tf.Module):
-    """Scores of the vocabulary at the masked positions: dense, GELU, layer norm, word embeddings transposed.
+    """Scores of the vocabulary at the masked positions: dense, GELU, layer norm, product with the word embeddings.
 
-    With `masked_lm_head` linear they are the products of the states and a table of its own.
+    If `masked_lm_head` is "linear", the scores are the product of the states with a separate table.
 
     The loss adds the bias, in float32, while it reads the products. If `vocab_multiple` rounds the number of scores up
-    from V to U, the additional ones have no weights and a bias in `MASKED_LOGIT`. If the model is divided, V and U are
-    the numbers of this device's entries.
+    from V to U, the additional scores have no weights and the bias `MASKED_LOGIT`. If the model is divided, V and U
+    count this device's entries.
     """
 
     def __init__(self, config: ModelConfig, seed: int, parts: Parts = UNSHARDED, prefix: str = "") -> None:
@@ -72,7 +72,7 @@ class MaskedLM(tf.Module):
         self.padding = -self.bias.shape[0] % config.vocab_multiple
 
     def __call__(self, hidden: tf.Tensor, table: tf.Variable, dtype: tf.DType) -> tf.Tensor:
-        """Return logits without their bias [M, U] in dtype, for hidden states [M, D] and word embeddings [V, E]."""
+        """Return the logits without bias [M, U] in `dtype`. hidden: states [M, D]. table: word embeddings [V, E]."""
         x, table = (hidden, self.words) if self.words is not None else (self._transformed(hidden, dtype), table)
         x = self.parts.identity_with_summed_gradient(x, "masked_lm/input")
         words = tf.pad(tf.cast(table, dtype), [[0, self.padding], [0, 0]]) if self.padding else tf.cast(table, dtype)
@@ -88,7 +88,7 @@ class MaskedLM(tf.Module):
         return tf.pad(tf.convert_to_tensor(self.bias), [[0, self.padding]], constant_values=MASKED_LOGIT)
 
     def measure(self, scores: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Measure:
-        """Return the loss of the scores [..., U] with labels and weights [...]."""
+        """Return loss and number of correct predictions of the scores [..., U]. labels, weights: [...]."""
         if self.parts.count == 1:
             return classification(scores, self.biases(), labels, weights)
         places = self.parts.places(labels, self.vocab_size)
@@ -96,7 +96,7 @@ class MaskedLM(tf.Module):
 
 
 class NextSentence(tf.Module):
-    """Whether segment B follows A (0) or is a random one (1)."""
+    """Logits of whether segment B follows segment A (0) or is a random one (1)."""
 
     def __init__(self, config: ModelConfig, seed: int) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class NextSentence(tf.Module):
 
 
 class ReplacedToken(tf.Module):
-    """Whether each token was replaced: a dense layer with the activation of the layers, and one with one output.
+    """Logit of whether a token was replaced: a dense layer with the encoder's activation, then one with one output.
 
     Source: Clark et al. 2020, "ELECTRA".
     """
@@ -119,7 +119,7 @@ class ReplacedToken(tf.Module):
         self.activation = activation(config.hidden_act)
 
     def __call__(self, hidden: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """Return the logits [M] float32 of hidden states [M, D]."""
+        """Return the logits [M] float32 for hidden states [M, D]."""
         x = self.activation(self.transform.product(hidden, dtype), self.transform.bias)
         return self.output(tf.cast(x, tf.float32))[:, 0]
 
@@ -132,7 +132,7 @@ class AnswerSpan(tf.Module):
         self.output = Dense(Initializer(config, seed), "answer_span")
 
     def __call__(self, hidden: tf.Tensor, mode: Mode | None = None) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return start and end logits [B, T] float32 of hidden states [B, T, D], of which nothing is dropped."""
+        """Return start and end logits [B, T] float32 for hidden states [B, T, D]; there is no dropout."""
         batch, tokens, width = tf.shape(hidden)[0], tf.shape(hidden)[1], hidden.shape[2]
         logits = self.output(tf.reshape(hidden, [-1, width]))
         start, end = tf.unstack(tf.reshape(logits, [batch, tokens, 2]), axis=-1)
@@ -140,7 +140,7 @@ class AnswerSpan(tf.Module):
 
 
 class Output(tf.Module):
-    """A head of a task: dropout, at the rate of the hidden states, and a dense layer.
+    """Head of a task: dropout at the rate of the hidden states, then a dense layer.
 
     Source: run_classifier.py of google-research/bert.
     """
@@ -148,24 +148,24 @@ class Output(tf.Module):
     def __init__(self, config: ModelConfig, seed: int, name: str, outputs: int) -> None:
         super().__init__()
         self.output = Dense(Initializer(config, seed), name, config.hidden_size, outputs)
-        self.rate, self.branch = config.hidden_dropout_prob, config.num_hidden_layers + 1  # after those of the encoder
+        self.rate, self.branch = config.hidden_dropout_prob, config.num_hidden_layers + 1  # after the encoder's
 
     def __call__(self, x: tf.Tensor, mode: Mode | None = None) -> tf.Tensor:
-        """Return the logits of the rows x [M, D], float32 [M, C]; without a mode nothing is dropped."""
+        """Return the logits [M, C] float32 of the rows x [M, D]; without a mode there is no dropout."""
         if mode is not None:
             x = apply_dropout(x, mode.dropout.branch(self.branch).bits(tf.shape(x), self.rate), self.rate)
         return self.output(x)
 
 
 class Classifier(Output):
-    """Logits of a text's classes, from its pooled output; in regression the one class is the number itself."""
+    """Logits of a text's classes, from its pooled output; in regression there is one output, the number."""
 
     def __init__(self, config: ModelConfig, seed: int, classes: int) -> None:
         super().__init__(config, seed, "classifier", classes)
 
 
 class MultiLabel(Output):
-    """Logits of a text's labels, from its pooled output; the sigmoid of each is the probability of that label."""
+    """Logits of a text's labels, from its pooled output; the sigmoid of a logit is the probability of its label."""
 
     def __init__(self, config: ModelConfig, seed: int, labels: int) -> None:
         super().__init__(config, seed, "multilabel", labels)
@@ -185,13 +185,16 @@ class Tags(Output):
         super().__init__(config, seed, "tags", classes)
 
     def __call__(self, hidden: tf.Tensor, mode: Mode | None = None) -> tf.Tensor:
-        """Return the logits of the hidden states [B, T, D], float32 [B, T, C]; without a mode nothing is dropped."""
+        """Return the logits [B, T, C] float32 for hidden states [B, T, D]; without a mode there is no dropout."""
         logits = super().__call__(tf.reshape(hidden, [-1, hidden.shape[2]]), mode)
         return tf.reshape(logits, [tf.shape(hidden)[0], tf.shape(hidden)[1], logits.shape[1]])
 
 
 def pooled(x: tf.Tensor, mask: tf.Tensor, pool: str) -> tf.Tensor:
-    """Return the states [B, T, ...] pooled over the tokens of the mask [B, T]; pool: one of `bert.embedding.POOLS`."""
+    """Pool the states x [B, T, ...] over the tokens of the mask [B, T]; return [B, ...].
+
+    pool: one of `bert.embedding.POOLS`.
+    """
     if pool == "cls":
         return x[:, 0]
     if pool == "max":
@@ -202,7 +205,7 @@ def pooled(x: tf.Tensor, mask: tf.Tensor, pool: str) -> tf.Tensor:
 
 
 class TaskHead(tf.Module):
-    """The head of a task, with the pooler if it reads that."""
+    """Head of a task, with the pooler if the task or `head_transform` needs it."""
 
     def __init__(self, config: ModelConfig, seed: int, head: Head) -> None:
         super().__init__()
@@ -212,9 +215,9 @@ class TaskHead(tf.Module):
         self.output: Any = rows.load(self.kind.module)(config, seed, head.outputs)
 
     def __call__(self, hidden: tf.Tensor, mask: tf.Tensor, mode: Mode | None = None) -> Any:
-        """Return the logits for the last hidden states [B, T, D] of the tokens of a mask [B, T].
+        """Return the logits for the last hidden states [B, T, D]. mask: of the tokens [B, T].
 
-        With `reads_first` only those of the first tokens are read.
+        If `reads_first`, only the states of the first tokens are read.
         """
         if self.pooler is None:
             return self.output(hidden, mode)
@@ -226,17 +229,17 @@ class TaskHead(tf.Module):
 
 
 class TaskModel(tf.Module):
-    """The encoder with the head of a task."""
+    """Encoder with the head of a task."""
 
     def __init__(self, config: ModelConfig, seed: int, head: Head, parts: Parts = UNSHARDED) -> None:
         super().__init__()
         self.encoder, self.head = Encoder(config, seed, parts), TaskHead(config, seed, head)
 
     def __call__(self, batch: Mapping[str, tf.Tensor], mode: Mode) -> Any:
-        """Return the logits, float32, of ids, mask and segments.
+        """Return the logits, float32, for `input_ids`, `input_mask` and `segment_ids`.
 
-        Inputs [B, T] give [B, C] or, for each token, [B, T, C]; inputs [B, choices, T], which share one pass of the
-        encoder, give [B, choices]. Of some heads the last layer is computed at each first token only.
+        Inputs [B, T] give [B, C] or, for each token, [B, T, C]. Inputs [B, choices, T] share one pass of the encoder
+        and give [B, choices]. If the head reads only the first token, the last layer computes only that.
         """
         tokens, shape = TokenBatch(*(batch[name] for name in INPUTS)), batch["input_ids"].shape
         if shape.rank == 3:

@@ -30,7 +30,10 @@ MAX_CONSTANT_BYTES = 1 << 28  # TensorFlow copies constants a dozen times while 
 
 @contextlib.contextmanager
 def inlined() -> Iterator[None]:
-    """Trace tf.functions as plain operations: XLA would compile for each new shape, and servers lack it on CPUs."""
+    """Trace tf.functions as plain operations in this block.
+
+    XLA would compile for each new shape, and TensorFlow Serving lacks XLA on CPUs.
+    """
     tf.config.run_functions_eagerly(True)
     try:
         yield
@@ -39,7 +42,7 @@ def inlined() -> Iterator[None]:
 
 
 def traced(function: Callable[..., Any], signature: Any, compiled: bool) -> Callable[..., Any]:
-    """Return a graph of `function`. compiled: whether XLA compiles parts of it, anew for each shape of the input."""
+    """Return a graph of `function`. compiled: whether XLA compiles parts of it, again for each input shape."""
     graph = graphs.function(function, input_signature=signature)
     if compiled:
         return graph
@@ -52,16 +55,16 @@ Update = Callable[[tf.Tensor], tf.Tensor]
 
 
 class InferenceEncoder(tf.Module):
-    """Computes what the encoder that it is made of computes, up to rounding; that encoder can be deleted afterwards.
+    """Compute the same as a given encoder, up to rounding. That encoder can be deleted afterwards.
 
-    It is the engine "tensorflow" of `bert.engines`.
+    This is the engine "tensorflow" of `bert.engines`.
     """
 
     name = "tensorflow"
     updates: Mapping[str, Update] = MappingProxyType({})  # by the names of dense layers
 
     def __init__(self, encoder: encoder.Encoder, dtype: tf.DType, shared: bool = False) -> None:
-        """shared: whether several models read the weights: variables then, as each graph has constants of its own."""
+        """shared: whether several models read the weights. They are then variables, not constants of each graph."""
         super().__init__()
         assert not encoder.config.causal, "generation has an encoder of its own"
         self.config, self.width, self.dtype = encoder.config, encoder.config.hidden_size, dtype
@@ -89,9 +92,9 @@ class InferenceEncoder(tf.Module):
     def __call__(
         self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, read: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Return the last hidden states, float32: [B, T, D], or [R, D] of the rows `read` [R] of [B*T, D].
+        """Return the last hidden states, float32: [B, T, D], or only the rows `read` [R] of [B*T, D], as [R, D].
 
-        Arguments [B, T] as in `encoder.TokenBatch`.
+        The other arguments are [B, T], as in `encoder.TokenBatch`.
         """
         last = self._rows(ids, mask, segments, read)[-1]
         return last if read is not None else self._batched(last, ids)
@@ -105,7 +108,7 @@ class InferenceEncoder(tf.Module):
         given: Sequence[tf.TensorSpec] = (),
         compiled: bool = True,
     ) -> Callable[..., Any]:
-        """As `bert.engines.engine.Engine` has it: one graph, with `then` in it."""
+        """Return one graph of the encoder and `then`. Arguments as in `bert.engines.engine.Engine.function`."""
 
         def compute(ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor, *rest: tf.Tensor) -> Any:
             if at_places:
@@ -136,20 +139,20 @@ class InferenceEncoder(tf.Module):
     times, rows = staticmethod(tf.multiply), staticmethod(tf.gather)
 
     def enter(self, layer: str) -> None:
-        """Do nothing: layers differ in their weights alone."""
+        """Do nothing: layers differ in their weights only."""
 
     def norm(self, x: tf.Tensor, name: str) -> tf.Tensor:
-        """Return the norm of that name of x, or x if there is none."""
+        """Return the norm of x that has this name; return x if there is none."""
         norm = self.norms[name]
         return norm(x) if norm else x
 
     def dense(self, x: tf.Tensor, name: str) -> tf.Tensor:
-        """Return x W + b, with the update."""
+        """Return x W + b of the dense layer `name`, plus its update if it has one."""
         x, kernel, bias = self._read(x, name)
         return self._updated(tf.nn.bias_add(tf.matmul(x, kernel), bias), x, name)
 
     def activated(self, x: tf.Tensor, name: str) -> tf.Tensor:
-        """Return the activation of that."""
+        """Return the activation of x W + b of the dense layer `name`, with its update if it has one."""
         activation = self.config.hidden_act
         one_dnn = ACTIVATIONS[activation].one_dnn
         if one_dnn is not None and not fused_ops.has_gpu():
@@ -165,7 +168,7 @@ class InferenceEncoder(tf.Module):
         return y + self.updates[name](x) if name in self.updates else y
 
     def add(self, x: tf.Tensor, y: tf.Tensor, norm: str | None) -> tf.Tensor:
-        """Return x + y, or its norm of that name."""
+        """Return x + y, normalised by the norm of this name; None: without a norm."""
         if norm is None:
             return x + tf.cast(y, tf.float32)
         then = self.norms[norm]
@@ -173,7 +176,7 @@ class InferenceEncoder(tf.Module):
         return _add_norm(x, y, then.gamma, then.beta, epsilon=then.epsilon)
 
     def heads(self, x: tf.Tensor, name: str, mask: tf.Tensor) -> list[tf.Tensor]:
-        """Return queries times the factor, keys and values."""
+        """Return queries (times `factor`), keys and values [B, N, T, H]."""
         return split(self.dense(x, name), tf.shape(mask)[-1], self.config.num_attention_heads)
 
     def attended(self, q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

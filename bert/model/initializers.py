@@ -26,10 +26,10 @@ RELATIVE_POSITION_GAIN = 3.0  # scale of the relative-position kernels: two thir
 
 
 class Initializer:
-    """Make the variables of a model, as the table of weights has them, with their initial values.
+    """Make the variables of a model with their initial values, as the table of weights describes them.
 
-    If the model is divided, they are made whole and each device keeps its part, so that they do not depend on the
-    number of parts.
+    If the model is divided, each variable is made whole and each device keeps its part. So the values do not depend on
+    the number of parts.
     """
 
     def __init__(self, config: ModelConfig, seed: int, parts: Parts = UNSHARDED, *, prefix: str = "") -> None:
@@ -42,7 +42,7 @@ class Initializer:
         return name in self.table
 
     def variable(self, name: str, *shape: int) -> tf.Variable:
-        """Make a variable. shape: of one of a dense layer or a norm that only training has and the table does not."""
+        """Make a variable. shape: only for a dense layer or norm that only training has; the table lacks it."""
         assert shape or self.has(name), f"{name} has no row in the table of weights"
         weight = Weight(name, shape, NAMED[name.rsplit("/", 1)[-1]].initial) if shape else self.table[name]
         return variable(name, self._value(*weight[:3]), self.parts)
@@ -67,13 +67,13 @@ class Initializer:
 
 
 def normal(seed: int, name: str, deviation: float, *shape: int) -> tf.Tensor:
-    """Return the value of a kernel or an embedding table: normal, truncated at two standard deviations."""
+    """Return the initial value of a kernel or an embedding table: normal, truncated at two standard deviations."""
     seeds = [seed, zlib.crc32(name.encode()) & 0x7FFFFFFF]
     return tf.random.stateless_truncated_normal(shape, seeds, stddev=deviation, alg="philox")
 
 
 def variable(name: str, whole: tf.Tensor, parts: Parts) -> tf.Variable:
-    """Return this device's part of a variable."""
+    """Return this device's part of a variable. whole: the initial value of the whole variable."""
     return tf.Variable(parts.take(name, whole), name=name)
 
 
@@ -81,7 +81,7 @@ def relative_position_offsets(heads: int) -> list[int]:
     """Return the offset in tokens that each head of the first layer attends to: -1, 1, -2, 2, ...
 
     A masked language model spends its first plateau on learning where to look (Chen et al. 2024, "Sudden Drops in the
-    Loss"); heads that attend to fixed offsets from the start shorten it.
+    Loss"). Heads that attend to fixed offsets from the start shorten this plateau.
     """
     return [(head // 2 + 1) * (-1 if head % 2 == 0 else 1) for head in range(heads)]
 
@@ -89,7 +89,7 @@ def relative_position_offsets(heads: int) -> list[int]:
 def _relative_positions(width: int, offsets: list[int]) -> np.ndarray:
     """Return a query or key kernel [width, width]: head n rotates the short waves by `offsets[n]` tokens.
 
-    The scores of a query kernel with offset k and a key kernel with offset 0 are largest k tokens away.
+    With offset k in the query kernel and offset 0 in the key kernel, the scores are largest k tokens away.
     """
     heads = len(offsets)
     frequencies, size, half = _frequencies(width), width // heads, width // 2
@@ -104,7 +104,10 @@ def _relative_positions(width: int, offsets: list[int]) -> np.ndarray:
 
 
 def _sinusoids(count: int, width: int) -> np.ndarray:
-    """Return sines and cosines of geometric wavelengths [count, width], of deviation 2^-0.5 (Vaswani et al. 2017)."""
+    """Return sines and cosines [count, width] with geometric wavelengths (Vaswani et al. 2017).
+
+    Their standard deviation is 2^-0.5.
+    """
     angles = np.arange(count)[:, None] * _frequencies(width)  # [count, width / 2]
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 

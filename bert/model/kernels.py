@@ -15,7 +15,7 @@ from bert.model.dropout import DropoutRng
 
 @dataclass(frozen=True)
 class Kernel:
-    """What the trunk calls in place of its own operations, where it takes their shapes."""
+    """A kernel that replaces operations of the encoder, for sizes that it supports."""
 
     supports: Callable[..., bool]
     """whether it takes these sizes; None is one that is not known while a graph is traced"""
@@ -45,10 +45,10 @@ fused_gelu: a whole feed-forward layer (x [R, D], W1, b1, W2, dtype); sizes: R, 
 
 
 def asked(model: ModelConfig, name: str) -> Kernel | None:
-    """Return the row of that name if the model asks for it."""
+    """Return the row of this name if the model's configuration asks for it, else None."""
     return KERNELS[name] if getattr(model, name) else None
 
 
 def asked_by(model: ModelConfig) -> list[Kernel]:
-    """Return the rows that the model asks for, in the order of the table."""
+    """Return the rows that the model's configuration asks for, in the order of the table."""
     return [KERNELS[name] for name in KERNELS if getattr(model, name)]

@@ -34,7 +34,10 @@ def lookup(table: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
 
 
 def divided_lookup(table: tf.Tensor, indices: tf.Tensor, count: int, parts: Parts, name: str) -> tf.Tensor:
-    """Return the same of a table whose `count` rows are divided among the parts of a model; name: of the sum."""
+    """Return the rows at `indices` of a table whose `count` rows are divided among the parts of a model.
+
+    name: of the sum over the parts.
+    """
     if parts.count == 1:
         return lookup(table, indices)
     places = parts.places(indices, count)
@@ -43,7 +46,10 @@ def divided_lookup(table: tf.Tensor, indices: tf.Tensor, count: int, parts: Part
 
 
 def sum_rows(rows: tf.Tensor, indices: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Return for each index from 0 to count - 1 the sum of its rows, [count, D]; rows [M, D] float32, indices [M]."""
+    """Return, for each index from 0 to count - 1, the sum of the rows with this index, [count, D].
+
+    rows: [M, D] float32. indices: [M], the index of each row.
+    """
     width, size = rows.shape[1], tf.size(indices)
     order = tf.argsort(indices, stable=True)
     missing = -size % BLOCK

@@ -11,20 +11,20 @@ from bert.model.model_shard import Parts
 
 
 class Measure(NamedTuple):
-    """Sums over a micro-batch for one objective."""
+    """Sums over a micro-batch, for one objective."""
 
     loss: tf.Tensor  # weighted
     correct: tf.Tensor  # weighted number of correct predictions; of equal scores the first is the prediction
 
 
 class Distance(NamedTuple):
-    """The sum of an objective that predicts nothing, but compares what two models compute."""
+    """The sum of an objective that predicts nothing: it compares the outputs of two models."""
 
     loss: tf.Tensor  # weighted
 
 
 class Detection(NamedTuple):
-    """The sums of an objective with labels 0 and 1 of which few are 1."""
+    """The sums of an objective with labels 0 and 1, where 1 is rare."""
 
     loss: tf.Tensor  # weighted
     correct: tf.Tensor  # weighted number of correct predictions
@@ -34,10 +34,11 @@ class Detection(NamedTuple):
 
 
 def classification(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Measure:
-    """Return the cross-entropy of logits, `products` [..., C] of any type + `bias` [C], with labels and weights [...].
+    """Return the cross-entropy of the logits `products` + `bias` with the labels.
 
-    XLA always compiles it: where C is the vocabulary, the logits are the largest tensor of the step, and TensorFlow's
-    own kernels would read them many more times.
+    products: [..., C] of any type. bias: [C]. labels, weights: [...]. XLA always compiles this function: where C is the
+    vocabulary, the logits are the largest tensor of the step, and TensorFlow's own kernels would read them many more
+    times.
     """
     return _classification(products, bias, labels, weights, shape=tuple(products.shape))
 
@@ -46,10 +47,10 @@ def classification(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weig
 def _classification(
     products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, shape: tuple[int | None, ...]
 ) -> Measure:
-    """Do so for products of this static shape.
+    """Compute `classification` for products of this static shape.
 
-    The shape makes TensorFlow trace the function once for each. It would otherwise take an earlier trace with unknown
-    dimensions for known ones too, whose gradient XLA cannot compile inside a loop.
+    The argument `shape` makes TensorFlow trace the function once for each shape. Otherwise TensorFlow would use an
+    earlier trace with unknown dimensions also for known ones, and XLA cannot compile its gradient inside a loop.
     """
     scores = tf.reshape(tf.cast(products, tf.float32) + bias, [-1, tf.size(bias)])  # [M, C]
     labels, weights = tf.reshape(labels, [-1]), tf.reshape(weights, [-1])
@@ -61,9 +62,9 @@ def _classification(
 
 
 def _first_highest(scores: tf.Tensor, highest: tf.Tensor) -> tf.Tensor:
-    """Return the place of each row's first highest score [M], from scores [M, C] and their maxima [M].
+    """Return the place of each row's first highest score [M]. scores: [M, C]. highest: their maxima [M].
 
-    XLA compiles tf.argmax, which returns the same, to a loop over single numbers, several times as slow on a CPU.
+    tf.argmax returns the same, but XLA compiles it to a loop over single numbers, several times slower on a CPU.
     """
     classes = tf.shape(scores)[1]
     return tf.reduce_min(tf.where(scores == highest[:, None], tf.range(classes), classes), axis=1)
@@ -81,10 +82,10 @@ def _label_scores(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 def divided_classification(
     products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, parts: Parts
 ) -> Measure:
-    """Do as `classification` where each part of the model has the logits of some classes (Shoeybi et al. 2019).
+    """Compute `classification` where each part of the model has the logits of some classes (Shoeybi et al. 2019).
 
-    products: [..., C] of this part's classes, bias: [C]. labels: [...], places among this part's classes, or -1 for
-    those of other parts. C may differ between the parts.
+    products: [..., C] for this part's C classes. bias: [C]. labels: [...], places among this part's classes, or -1 for
+    a class of another part. C may differ between the parts.
     """
     classes = products.shape[-1]
     products = tf.reshape(products, [-1, classes])  # [M, C]
@@ -107,10 +108,10 @@ def divided_classification(
 
 @graphs.function(jit_compile=True)
 def part_statistics(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return statistics of each row [4, M].
+    """Return four statistics of each row [4, M], over this part's classes.
 
-    They are its largest score, the sum of exp(score - largest), its label's score or 0, and 1 if the label has this
-    part's first largest score, or else 0.
+    They are: the largest score; the sum of exp(score - largest); the score of the label, or 0 if it belongs to another
+    part; 1 if the label has the first largest score, else 0.
     """
     scores = tf.cast(products, tf.float32) + bias
     highest = tf.reduce_max(scores, axis=-1)
@@ -123,9 +124,9 @@ def part_statistics(products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor) -> 
 
 @graphs.function(jit_compile=True)
 def combine(statistics: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the weighted loss and number of correct predictions, and each row's log of the sum of exponentials [M].
+    """Return the weighted loss, the weighted number of correct predictions, and log(sum(exp(scores))) of each row [M].
 
-    statistics: of all parts, in the order of their classes, [parts, 4, M].
+    statistics: [parts, 4, M], from all parts in the order of their classes.
     """
     highest_of_parts, exponentials, label_scores, is_first = tf.unstack(statistics, axis=1)  # [parts, M]
     highest = tf.reduce_max(highest_of_parts, axis=0)
@@ -140,7 +141,7 @@ def combine(statistics: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Te
 def part_gradients(
     products: tf.Tensor, bias: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, total: tf.Tensor
 ) -> list[tf.Tensor]:
-    """Return the gradients of the loss by products and bias; total: as in `combine`."""
+    """Return the gradients of the loss by products and bias. total: as `combine` returns it."""
     scores = tf.cast(products, tf.float32) + bias
     is_label = tf.cast(tf.range(tf.shape(scores)[1]) == labels[:, None], tf.float32)
     by_scores = (tf.exp(scores - total[:, None]) - is_label) * weights[:, None]
@@ -150,8 +151,8 @@ def part_gradients(
 def binary(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, positive: tf.Tensor) -> Measure:
     """Return the binary cross-entropy of logits with labels 0 and 1, float32, and weights; all are [..., C].
 
-    positive: factor of the loss where the label is 1 [C], `pos_weight` of PyTorch's BCEWithLogitsLoss. With x the logit
-    and l = 1 + (positive - 1) label, the loss is (1 - label) x + l (log(1 + exp(-|x|)) + max(-x, 0)), which does not
+    positive: factor of the loss where the label is 1 [C], `pos_weight` of PyTorch's BCEWithLogitsLoss. With logit x and
+    l = 1 + (positive - 1) label, the loss is (1 - label) x + l (log(1 + exp(-|x|)) + max(-x, 0)). This does not
     overflow.
     """
     loss = tf.nn.weighted_cross_entropy_with_logits(labels, logits, positive)
@@ -160,7 +161,7 @@ def binary(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, positive: t
 
 
 def detection(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Detection:
-    """Return the binary cross-entropy of logits with labels, float32 0 or 1, and weights; all are [...]."""
+    """Return the binary cross-entropy of logits with labels 0 or 1, float32, and weights; all are [...]."""
     losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
     predicted = tf.cast(logits > 0, tf.float32)
     correct = tf.cast(predicted == labels, tf.float32)
@@ -168,7 +169,10 @@ def detection(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Detec
 
 
 def span(start_logits: tf.Tensor, end_logits: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> Measure:
-    """Return the mean of the two cross-entropies of logits [B, T] with positions [B]; correct if both positions are."""
+    """Return the sum over texts of the mean of the start's and the end's cross-entropy.
+
+    logits: [B, T]. starts, ends: positions [B]. A prediction is correct if both positions are.
+    """
     losses = [
         tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         for labels, logits in ((starts, start_logits), (ends, end_logits))
@@ -180,10 +184,10 @@ def span(start_logits: tf.Tensor, end_logits: tf.Tensor, starts: tf.Tensor, ends
 
 
 def soft_labels(logits: tf.Tensor, taught: tf.Tensor, weights: tf.Tensor, temperature: float) -> tf.Tensor:
-    """Return the sum over rows of T^2 KL(softmax(taught / T) || softmax(logits / T)) (Hinton et al. 2015), weighted.
+    """Return the weighted sum over rows of T^2 KL(softmax(taught / T) || softmax(logits / T)) (Hinton et al. 2015).
 
-    logits, taught: [..., C] of any type. weights: [...]. The factor T^2 keeps the gradient of the size that it has at
-    T = 1.
+    logits, taught: [..., C] of any type. weights: [...]. T is the temperature. The factor T^2 keeps the gradient as
+    large as at T = 1.
     """
     own, theirs = (tf.nn.log_softmax(tf.cast(x, tf.float32) / temperature) for x in (logits, taught))
     divergence = tf.reduce_sum(tf.exp(theirs) * (theirs - own), axis=-1)
@@ -191,7 +195,7 @@ def soft_labels(logits: tf.Tensor, taught: tf.Tensor, weights: tf.Tensor, temper
 
 
 def soft_binary(logits: tf.Tensor, taught: tf.Tensor, weights: tf.Tensor, temperature: float) -> tf.Tensor:
-    """Return the same sum where each logit is of a probability of its own, its sigmoid; all are [..., C]."""
+    """Return the weighted sum of T^2 KL where the sigmoid of each logit is a separate probability; all are [..., C]."""
     own, theirs = logits / temperature, taught / temperature
     probabilities = tf.sigmoid(theirs)
     divergence = tf.nn.sigmoid_cross_entropy_with_logits(probabilities, own)

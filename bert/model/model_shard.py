@@ -22,13 +22,13 @@ AllReduce = Callable[[tf.Tensor, str], tf.Tensor]
 
 
 class Parts:
-    """This device's part of the model, and the sums over the devices that hold the others.
+    """This device's part of the model, and the sums over the devices that hold the other parts.
 
-    `whole_shapes` holds the shape of each variable that is divided, by name.
+    `whole_shapes` holds the whole shape of each divided variable, by name.
     """
 
     def __init__(self, number: int = 0, count: int = 1, all_reduce: AllReduce | None = None) -> None:
-        """number: of this part, from 0. all_reduce: sum a float32 tensor over the group, in a graph, under a name."""
+        """number: of this part, from 0. all_reduce: sums a float32 tensor over the group, in a graph, under a name."""
         assert count == 1 or all_reduce, "several parts need a sum"
         self.number, self.count, self._all_reduce = number, count, all_reduce
         self.whole_shapes: dict[str, tf.TensorShape] = {}
@@ -38,12 +38,15 @@ class Parts:
         return share(size, self.number, self.count)
 
     def heads(self, count: int) -> tuple[int, tuple[int, int] | None]:
-        """Return how many of all these attention heads this part has, and the argument `heads` of `DropoutRng.bits`."""
+        """Return how many of `count` attention heads this part has, and the argument `heads` for `DropoutRng.bits`."""
         first, last = self.share(count)
         return last - first, None if self.count == 1 else (first, count)
 
     def places(self, numbers: tf.Tensor, size: int) -> tf.Tensor:
-        """Return the places of elements of given numbers, among `size`, in this part; -1 for those of other parts."""
+        """Return the place in this part of each element, or -1 if another part has it.
+
+        numbers: of the elements, among `size`.
+        """
         first, last = self.share(size)
         return tf.where((numbers >= first) & (numbers < last), numbers - first, -1)
 
@@ -58,7 +61,7 @@ class Parts:
         return tf.gather(whole, tf.range(first, last), axis=axis)
 
     def identity_with_summed_gradient(self, x: tf.Tensor, name: str) -> tf.Tensor:
-        """Return x, whose gradient is summed over the parts. name: unique in the model, equal on all parts."""
+        """Return x; its gradient is summed over the parts. name: unique in the model, equal on all parts."""
         if self.count == 1:
             return x
 
@@ -85,7 +88,7 @@ class Parts:
         return tf.cast(self._all_reduce(tf.cast(x, tf.float32), name), x.dtype)
 
     def gather(self, x: tf.Tensor, name: str) -> tf.Tensor:
-        """Return x, of the same shape [...] on all parts, of every part [parts, ...] float32, without gradient."""
+        """Return x of every part [parts, ...] float32, without gradient. x: [...], of the same shape on all parts."""
         own = tf.one_hot(self.number, self.count)
         return self.sum(tf.tensordot(own, tf.cast(x, tf.float32), axes=0), name)
 

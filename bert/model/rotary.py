@@ -14,9 +14,10 @@ from bert.hardware import graphs
 
 
 def rotation(positions: tf.Tensor, base: float, head_width: int) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Return what rotates x [B, N, T, H] of tokens at positions [B or 1, T], in float32, to x's type.
+    """Return a function that rotates x [B, N, T, H] in float32 and returns x's type.
 
-    Plane h turns by base^(-2h / H) radians per token. The gradient is rotated back.
+    positions: of the tokens [B or 1, T]. Plane h turns by base^(-2h / H) radians per token. The gradient is rotated
+    back.
     """
     exponents = tf.range(0, head_width, 2, dtype=tf.float32) / head_width
     angles = tf.cast(positions, tf.float32)[:, None, :, None] / base**exponents

@@ -16,16 +16,16 @@ class Groups(NamedTuple):
     """Groups of layers, between which the backward pass can be interrupted."""
 
     first: tuple[int, ...]  # layer of each group, ascending; the first group begins with layer 0
-    run: Callable[..., tf.Tensor]  # called with the function of the embeddings, and with that of each group and its x
+    run: Callable[..., tf.Tensor]  # called with the function of the embeddings, then of each group and its x
     boundary: Callable[[tf.Tensor], tf.Tensor] = lambda x: x  # called with the states before each group and at the end
     last: tf.Tensor | None = None  # the last layer's output, if it is known: then nothing before it is computed
     recomputed: bool = False  # whether the backward pass computes each group again from the state before it
 
 
 def states(embed: Embed, layers: Sequence[Layer], groups: Groups | None, recompute: bool) -> list[tf.Tensor]:
-    """Return the outputs of the embeddings and of each layer; with groups, that of the last layer alone.
+    """Return the outputs of the embeddings and of each layer; with groups, only the last layer's output.
 
-    recompute: what lies within a layer, in the backward pass, instead of storing it.
+    recompute: compute the values inside a layer again in the backward pass, instead of storing them.
     """
     if groups:
         return [_last_of_groups(embed, layers, groups, recompute)]

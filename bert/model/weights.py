@@ -58,7 +58,7 @@ class Part(NamedTuple):
     divided: int | None = None  # the axis along which tensor parallelism divides it; None: it is on every device
     when: Callable[[ModelConfig, int], bool] = lambda config, layer: True  # whether a model, and a layer of it, has it
     biased: Callable[[ModelConfig], bool] = lambda config: config.biases
-    initial: Initial | None = None  # of its first variable, if not that of its kind
+    initial: Initial | None = None  # of its first variable; None: as its kind says
 
 
 def _always(config: ModelConfig) -> bool:
@@ -126,7 +126,7 @@ class Weight(NamedTuple):
 
 
 def of_part(part: Part, config: ModelConfig, prefix: str = "", layer: int = 0, outputs: int = 0) -> Iterator[Weight]:
-    """Yield the variables that a model has of a part, the first one first. outputs: C."""
+    """Yield the variables of a part of the model, the first one first. outputs: C."""
     if not part.when(config, layer):
         return
     of_axes = {"C": outputs, "1": 1, "2": 2}
@@ -141,7 +141,7 @@ def of_part(part: Part, config: ModelConfig, prefix: str = "", layer: int = 0, o
 
 
 def encoder(config: ModelConfig, prefix: str = "") -> Iterator[Weight]:
-    """Yield the encoder's weights. prefix: of their names if another encoder's embeddings are used."""
+    """Yield the encoder's weights. prefix: of their names; an encoder with a prefix uses another one's embeddings."""
     for part in SHARING if prefix else OUTER:
         yield from of_part(part, config, prefix)
     for layer in range(config.num_hidden_layers):
@@ -150,7 +150,7 @@ def encoder(config: ModelConfig, prefix: str = "") -> Iterator[Weight]:
 
 
 def of_model(config: ModelConfig, prefix: str = "") -> Iterator[Weight]:
-    """Yield the encoder's weights and those of the heads that have one size only."""
+    """Yield the encoder's weights and the weights of the heads whose size the configuration determines."""
     yield from encoder(config, prefix)
     for part in HEADS:
         if "C" not in part.axes:
@@ -158,7 +158,7 @@ def of_model(config: ModelConfig, prefix: str = "") -> Iterator[Weight]:
 
 
 def head(name: str, config: ModelConfig, prefix: str = "", outputs: int = 0) -> Iterator[Weight]:
-    """Yield the weights of the head of that name."""
+    """Yield the weights of the head of this name. outputs: C."""
     for part in HEADS:
         if part.name.split("/")[0] == name:
             yield from of_part(part, config, prefix, outputs=outputs)
@@ -181,7 +181,7 @@ def count(weights: Iterable[Weight]) -> int:
 
 
 def axis_of(name: str) -> int | None:
-    """Return the axis along which the variable of this name is divided, or None if it is not."""
+    """Return the axis along which the variable of this name is divided, or None if it is not divided."""
     part, tensor = _find(name)
     return part.divided if part and tensor and part.divided in tensor.axes else None
 
@@ -195,7 +195,7 @@ def decays(name: str) -> bool:
 
 
 def depth(name: str) -> float:
-    """Return how deep in the model a variable is: 0 for the embeddings, 1 for layer 0, ..., infinity for the heads."""
+    """Return a variable's depth in the model: 0 for the embeddings, 1 for layer 0, ..., infinity for the heads."""
     generator, layer, rest = NAME.match(name).groups()  # type: ignore[union-attr]
     if generator or not (layer or rest.startswith("embeddings/")):
         return float("inf")
@@ -203,7 +203,7 @@ def depth(name: str) -> float:
 
 
 def in_encoder(name: str) -> bool:
-    """Return whether a variable of this name belongs to the encoder, not to a head or to the state of training."""
+    """Return whether a variable belongs to the encoder, not to a head or to the state of training."""
     return depth(name) < float("inf") or name.startswith("final/")
 
 
@@ -213,9 +213,9 @@ def num_layers(names: Iterable[str]) -> int:
 
 
 def _find(name: str) -> tuple[Part | None, Tensor | None]:
-    """Return the row of the part that has a variable, if there is one, and what it is of it.
+    """Return the part that a variable belongs to, and the kind of variable it is in that part; None if there is none.
 
-    A dense layer or a norm that only training has, such as a projection to a teacher's states, has no row.
+    A dense layer or norm that only training has, such as a projection to a teacher's states, is no part of the table.
     """
     rest = NAME.match(name)[3]  # type: ignore[index]
     if part := PARTS.get(rest):

@@ -18,27 +18,27 @@ from bert.training.communicator import Communicator
 from bert.training.objective import weighted_losses
 from bert.training.task import Execution, Sums, Task, flatten_measures, names_of_sums
 
-Each = Callable[[int, int], None]  # called when so many micro-batches are computed, of how many
+Each = Callable[[int, int], None]  # called with the numbers of computed and of all micro-batches
 
 
 def no_progress(done: int, of: int) -> None:
-    """Tell nobody how many micro-batches are computed."""
+    """Do nothing: an `Each` for callers that show no progress."""
 
 
 class GradientSum(Protocol):
-    """What adds up the gradients of the micro-batches: an `Accumulator`, or `overlap.Overlap`."""
+    """Sums the gradients of the micro-batches: an `Accumulator` or an `overlap.Overlap`."""
 
     def sum(
         self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = no_progress
     ) -> tuple[Sequence[tf.Tensor], Sums]:
-        """Return the gradients summed over the micro-batches, and the sums of their measures.
+        """Return the sums over the micro-batches of the gradients and of the measures.
 
-        weights: of the objectives in the whole batch. each: is called after each program that is run.
+        weights: of the objectives in the whole batch. each: called after each program that runs.
         """
 
 
 class Accumulator:
-    """Add up the gradients of the micro-batches in `gradients`, one variable for each weight."""
+    """Sum the gradients of the micro-batches in `gradients`, one variable for each weight."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Accumulator:
         seed: int,
         scale: tf.Variable,
     ) -> None:
-        """weights: those that learn. seed: of the dropout masks. scale: of the loss."""
+        """weights: those that learn. seed: for the dropout masks. scale: the loss scale."""
         self.task, self.execution, self.weights, self.comm = task, execution, weights, comm
         self.seed, self.scale = seed, scale
         self.gradients = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in weights.values()]
@@ -63,11 +63,11 @@ class Accumulator:
     def sum(
         self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = no_progress
     ) -> tuple[list[tf.Variable], Sums]:
-        """Return the gradients of this rank's micro-batches, as `GradientSum` has it."""
+        """Return the sums of gradients and measures over this rank's micro-batches. Arguments as in `GradientSum`."""
         return self.gradients, self.add(batches, weights, step, each)
 
     def add(self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = no_progress) -> Sums:
-        """Set `gradients` to the sum over the micro-batches; return the sums of their measures."""
+        """Set `gradients` to the sums over the micro-batches; return the sums of their measures."""
         replicas = self.comm.replicas
         places = tf.range(len(batches), dtype=tf.int64) * replicas.size + replicas.rank  # in the whole batch
         if self.execution.compile_all:
@@ -102,7 +102,10 @@ class Accumulator:
         return parts
 
     def _micro_batches(self, stacked: Batch, weights: Sums, step: tf.Tensor, places: tf.Tensor) -> Sums:
-        """Do as `_micro_batch` for A stacked micro-batches [A, ...] at `places` [A], in one loop."""
+        """Run `_micro_batch` in one loop for A stacked micro-batches [A, ...]; return the sums of their measures.
+
+        places: number of each micro-batch in the whole batch, [A].
+        """
 
         def add(number: tf.Tensor, sums: Sums) -> tuple[tf.Tensor, Sums]:
             batch = {name: values[number] for name, values in stacked.items()}
@@ -113,7 +116,7 @@ class Accumulator:
         return tf.while_loop(lambda number, _: number < tf.size(places), add, (0, zeros), parallel_iterations=1)[1]
 
     def _micro_batch(self, batch: Batch, weights: Sums, step: tf.Tensor, place: tf.Tensor, single: bool) -> Sums:
-        """Add the micro-batch's gradients to `gradients`, or assign them if it is the only one; return its measures."""
+        """Add the micro-batch's gradients to `gradients`; return its measures. single: assign them instead."""
         with tf.GradientTape() as tape:
             measures, loss = self.loss(batch, weights, step, place)
         for number, gradient in enumerate(tape.gradient(loss, list(self.weights.values()))):
@@ -123,7 +126,7 @@ class Accumulator:
     def loss(
         self, batch: Batch, weights: Sums, step: tf.Tensor, place: tf.Tensor, groups: Groups | None = None
     ) -> tuple[Sums, tf.Tensor]:
-        """Return the measures of a micro-batch, and its part of the batch's mean loss, times the loss scale."""
+        """Return the measures of a micro-batch, and its share of the batch's mean loss, times the loss scale."""
         unfolded = groups is not None and self.execution.compile_all
         rng = DropoutRng(micro_batch_seed(self.seed, step, place), unfolded=unfolded)
         measures = self.task.measure(batch, self.execution.mode(rng, groups))
@@ -131,7 +134,7 @@ class Accumulator:
         return flatten_measures(measures), tf.add_n(weighted_losses(self.task.objectives, means)) * self.scale
 
     def add_gradient(self, number: int, gradient: tf.Tensor | tf.IndexedSlices | None, single: bool) -> None:
-        """Add a gradient to its sum over the micro-batches, or assign it if there is a single one."""
+        """Add a gradient to its sum over the micro-batches. single: it is the only one; assign it instead."""
         total = self.gradients[number]
         if isinstance(gradient, tf.IndexedSlices):  # few rows of a table: do not expand them to a whole one
             if single:
@@ -146,11 +149,11 @@ class Accumulator:
 
 
 def shapes(batch: Batch) -> list[tuple[int, ...]]:
-    """Return the shapes of a micro-batch's features."""
+    """Return the shape of each feature of a micro-batch."""
     return [tuple(values.shape) for values in batch.values()]
 
 
 def stack(batches: Sequence[Batch]) -> Batch:
-    """Stack A micro-batches of equal shapes into one [A, ...], on the CPU: a GPU then gets one copy instead of A."""
+    """Stack A micro-batches of equal shapes to one [A, ...], on the CPU: a GPU then needs one copy instead of A."""
     with tf.device("CPU:0"):
         return {name: tf.stack([batch[name] for batch in batches]) for name in batches[0]}

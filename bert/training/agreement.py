@@ -16,20 +16,20 @@ from bert.training.communicator import Communicator
 
 
 def checksum(weights: Sequence[tf.Variable]) -> tf.Tensor:
-    """Return the sums of the weights' bits, one for each variable [N]; they do not depend on the order of additions."""
+    """Return the sum of the bits of each weight [N]. It does not depend on the order of additions."""
     return tf.stack([tf.reduce_sum(tf.cast(tf.bitcast(weight, tf.int32), tf.int64)) for weight in weights])
 
 
 @functools.cache
 def _program(compiled: bool) -> Callable[[Sequence[tf.Variable]], tf.Tensor]:
-    """Return `checksum` as a graph, which is traced once for all saves; compiled by XLA it reads each weight once."""
+    """Return `checksum` as a graph, traced once for all saves. XLA compiles it to read each weight once."""
     return graphs.function(checksum, jit_compile=compiled)
 
 
 def check(weights: Sequence[tf.Variable], update: int, comm: Communicator) -> None:
     """Raise IntegrityError on all replicas if their weights differ after update number `update`.
 
-    weights: float32, of this rank.
+    weights: of this rank, float32.
     """
     replicas = comm.replicas
     if replicas.size == 1:

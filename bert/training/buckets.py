@@ -18,10 +18,10 @@ Collective = Callable[[int, list[tf.Tensor]], Sequence[tf.Tensor]]
 
 
 def buckets(sizes: Mapping[str, int], limit: float) -> list[list[int]]:
-    """Divide gradients into buckets of at most `limit` bytes; a larger gradient has one of its own.
+    """Divide gradients into buckets of at most `limit` bytes; a larger gradient has a separate bucket.
 
-    A layer is divided only if it is larger than a bucket. sizes: bytes of each gradient, by the variable's name. Return
-    the places in `sizes` of each bucket's gradients.
+    A layer is divided only if it is larger than a bucket. sizes: bytes of each gradient, by the variable's name.
+    Return, for each bucket, the places in `sizes` of its gradients.
     """
     names = list(sizes)
     order = sorted(range(len(names)), key=lambda place: -depth(names[place]))
@@ -43,13 +43,13 @@ def buckets(sizes: Mapping[str, int], limit: float) -> list[list[int]]:
 
 
 def of_weights(weights: Mapping[str, tf.Variable], parallel: ParallelConfig) -> list[list[int]]:
-    """Return the places, in `weights`, of the gradients of each bucket."""
+    """Return, for each bucket, the places in `weights` of the weights whose gradients are in it."""
     sizes = {name: 4 * weight.shape.num_elements() for name, weight in weights.items()}
     return buckets(sizes, parallel.bucket_bytes(sum(sizes.values())))
 
 
 def first_layers(names: Sequence[str], divided: Buckets) -> tuple[int, ...]:
-    """Return the layers at which the backward pass completes a bucket, in ascending order; the first one is 0."""
+    """Return the layers at which the backward pass completes a bucket, ascending; the first one is always 0."""
     ends = (min(depth(names[place]) for place in bucket) for bucket in divided)
     return tuple(sorted({0} | {int(end) - 1 for end in ends if 0 < end < float("inf")}))
 
@@ -57,10 +57,11 @@ def first_layers(names: Sequence[str], divided: Buckets) -> tuple[int, ...]:
 def bucket_by_bucket(
     divided: Buckets, tensors: Sequence[tf.Tensor], collective: Collective
 ) -> Iterator[tuple[int, tf.Tensor]]:
-    """Run a collective on the tensors of one bucket after the other; yield the place and the result of each tensor.
+    """Run a collective on one bucket after the other; yield the place and the result of each tensor.
 
-    collective: called with the bucket's number and its tensors; it returns as many. The next bucket's is called when
-    the results of the last one were taken, so that a caller that uses them at once holds those of one bucket only.
+    collective: called with the bucket's number and its tensors; it returns one result for each tensor. It runs for the
+    next bucket only when the caller has taken all results of the last one. So a caller that uses results at once holds
+    the results of one bucket only.
     """
     for number, places in enumerate(divided):
         yield from zip(places, collective(number, [tensors[place] for place in places]), strict=True)

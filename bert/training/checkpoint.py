@@ -56,8 +56,8 @@ def save(
 ) -> Path:
     """Write the checkpoint of `step`, then remove old ones (see `remove_old`); return its folder.
 
-    described: hashes of the files that describe the run; None: of what they are now. release: is called when the values
-    are written, before they are flushed and hashed. Raise ResourceError if there is no space for the checkpoint.
+    described: hashes of the files that describe the run; None: hash them now. release: called when the values are
+    written, before the files are flushed and hashed. Raise ResourceError if there is no space for the checkpoint.
     """
     variables = len(values)
 
@@ -76,9 +76,9 @@ def write_part(
     places: Mapping[str, str],
     release: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write what one rank has of the variables. Raise ResourceError if there is no space for it.
+    """Write the variables and pieces of variables that one rank saves. Raise ResourceError if there is no space.
 
-    places: as `Piece.place` tells them. release: as above.
+    places: `Piece.place` of each piece, by the variable's name. release: as in `save`.
     """
     folder = _parts(run, step)
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,10 +98,10 @@ def join(
     keep_every: int = 0,
     described: description.Hashes | None = None,
 ) -> Path:
-    """Make the checkpoint of `step` of what ranks wrote, then remove old ones (see `remove_old`); return its folder.
+    """Join the parts that ranks wrote to the checkpoint of `step`, then remove old ones; return its folder.
 
-    parts: number of ranks that wrote something. variables: their number in the checkpoint. described: as above. Raise
-    ResourceError if not all parts can be seen from here.
+    parts: number of ranks that wrote a part. variables: number of variables in the checkpoint. described: as in `save`.
+    Raise ResourceError if this rank does not see all parts.
     """
     folder = _parts(run, step)
     prefixes = sorted(str(path.with_suffix("")) for path in folder.glob("*.index"))
@@ -129,7 +129,7 @@ def _publish(
     keep_every: int,
     described: description.Hashes | None,
 ) -> Path:
-    """Make the folder of a checkpoint, into which `write` writes the bundle, and remove old ones."""
+    """Make the folder of a checkpoint and remove old checkpoints. write: writes the bundle into a folder."""
     folder = _folder(run, step)
     extra = {"step": step, DESCRIPTION: description.hashes(run) if described is None else described}
 
@@ -145,20 +145,20 @@ def _publish(
 
 
 def remove_old(run: Path, step: int, keep: int, keep_every: int = 0) -> None:
-    """Remove old checkpoints: keep the newest `keep`, multiples of `keep_every` if that is not 0, and the best one."""
+    """Remove old checkpoints. Keep the newest `keep`, the best one and, if `keep_every` is not 0, its multiples."""
     best = selection.read(run)
     for old in superseded(map(step_of, steps(run)), step, keep, keep_every, best.step if best else None):
         outputs.remove(_folder(run, old))
 
 
 def superseded(steps: Iterable[int], step: int, keep: int, keep_every: int, best: int | None) -> list[int]:
-    """Return those of the `steps` that have a checkpoint which are not kept (see `remove_old`)."""
+    """Return the steps, up to `step`, whose checkpoints `remove_old` removes."""
     older = sorted(old for old in steps if old <= step)  # newer ones are damaged
     return [old for old in older[:-keep] if (not keep_every or old % keep_every) and old != best]
 
 
 def sweep(run: Path) -> None:
-    """Remove partial checkpoints that killed processes left. No other process may use the run directory."""
+    """Remove incomplete checkpoints that killed processes left. No other process may use the run directory."""
     for path in (run / "checkpoints").glob(".step-*"):
         if HIDDEN.fullmatch(path.name):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
@@ -167,9 +167,9 @@ def sweep(run: Path) -> None:
 def write_bundle(
     prefix: Path, values: Mapping[str, tf.Tensor], places: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Write a TensorFlow tensor bundle, in files whose names begin with `prefix`.
+    """Write a TensorFlow tensor bundle: files whose names begin with `prefix`.
 
-    places: of values that are pieces of a whole, as `Piece.place` tells them. Raise ResourceError if there is no space.
+    places: `Piece.place` of the values that are pieces of a variable. Raise ResourceError if there is no space.
     """
     names = sorted(values)
     tensors, slices = [tf.convert_to_tensor(values[name]) for name in names], [places.get(name, "") for name in names]
@@ -179,7 +179,7 @@ def write_bundle(
 
 @contextlib.contextmanager
 def _space(folder: Path, need: int) -> Iterator[None]:
-    """Raise ResourceError if TensorFlow finds no space, or a limit, while it writes this many bytes to `folder`."""
+    """Raise ResourceError if TensorFlow cannot write `need` bytes to `folder`: no space, or a limit is reached."""
     try:
         yield
     except (tf.errors.ResourceExhaustedError, tf.errors.OutOfRangeError) as error:
@@ -218,17 +218,17 @@ def _folder(run: Path, step: int) -> Path:
 
 
 def name_of(step: int) -> str:
-    """Return the name of the folder of a checkpoint."""
+    """Return the name of a checkpoint's folder."""
     return f"step-{step:08d}"
 
 
 def _parts(run: Path, step: int) -> Path:
-    """Return the folder in which the ranks write their parts of a checkpoint."""
+    """Return the folder into which the ranks write their parts of a checkpoint."""
     return _folder(run, step).with_name(f".step-{step:08d}.parts")
 
 
 def step_of(folder: Path) -> int:
-    """Return the step of the folder of a checkpoint."""
+    """Return the step of a checkpoint's folder."""
     return int(folder.name.removeprefix("step-"))
 
 
@@ -236,8 +236,8 @@ def check_description(run: Path) -> Manifest | None:
     """Raise IntegrityError, naming the file, if a file that describes the run is not as its checkpoints recorded it.
 
     Return the manifest of the checkpoint that recorded it; None if no checkpoint can be read. Raise InputError if such
-    a file is gone. Call this before it is read: a changed configuration may ask for more memory than there is. Report
-    on stderr, once, if the newest checkpoint is of a version that did not record them.
+    a file is gone. Call this before reading these files: a changed configuration may ask for more memory than there is.
+    Warn on stderr, once, if the newest checkpoint is of a version that did not record them.
     """
     differing: list[IntegrityError] = []
     for folder in reversed(steps(run)):
@@ -260,9 +260,10 @@ def check_description(run: Path) -> Manifest | None:
 
 
 def check_size(run: Path, stored: Manifest, numbers: int) -> None:
-    """Raise IntegrityError if the checkpoint of a manifest is far too small for a model of this many weights.
+    """Raise IntegrityError if a checkpoint has less than half the bytes of this many weights.
 
-    Building a model takes the memory and time of the size that its description claims, whatever the checkpoint has.
+    Building a model takes the memory and time that its description asks for, whatever the checkpoint holds. stored: the
+    checkpoint's manifest.
     """
     size = sum(file.bytes for file in stored.files.values())
     if size < tf.float32.size * numbers // 2:
@@ -273,9 +274,9 @@ def check_size(run: Path, stored: Manifest, numbers: int) -> None:
 
 
 def check_entries(run: Path) -> None:
-    """Raise UsageError if what a run appends to, or makes files in, is a link or a special file.
+    """Raise UsageError if a file or folder that the run writes to is a link or a special file.
 
-    A resumed run would write and delete outside of its folder, or wait for ever for the reader of a FIFO.
+    A resumed run would write and delete outside its folder, or wait forever for the reader of a FIFO.
     """
     kinds = {"metrics.jsonl": stat.S_ISREG, "events": stat.S_ISDIR, "checkpoints": stat.S_ISDIR}
     paths = {run / name: is_kind for name, is_kind in kinds.items()}
@@ -295,7 +296,7 @@ def restore(run: Path, variables: State) -> int | None:
     """Assign the newest undamaged checkpoint of the run; return its step, or None if the run has no checkpoint.
 
     Report damaged checkpoints on stderr. Raise IntegrityError if all are damaged, or if a file that describes the run
-    is; InputError if the variables are not exactly those of the checkpoint.
+    has changed. Raise InputError unless the checkpoint has exactly these variables.
     """
     check_description(run)
     return _newest_undamaged(run, lambda folder: _assign(folder, variables, exactly=True))
@@ -304,7 +305,7 @@ def restore(run: Path, variables: State) -> int | None:
 def restore_step(run: Path, step: int, variables: State) -> None:
     """Assign the checkpoint of update `step` of a run.
 
-    Raise as `verified` does, and InputError if the variables are not exactly its own.
+    Raise as `verified` does, and InputError unless the checkpoint has exactly these variables.
     """
     _assign(verified(run, step), variables, exactly=True)
 
@@ -325,28 +326,33 @@ def verified(run: Path, step: int) -> Path:
 
 
 def load_weights(run: Path, variables: State, new_heads: tuple[str, ...] = (), layers: Sequence[int] = ()) -> Path:
-    """Assign the checkpoint of another run that is to be used to `variables`; return the checkpoint's folder.
+    """Assign to `variables` from the best or newest checkpoint of another run; return the checkpoint's folder.
 
-    That is the one which `best.json` names or, without that file, the newest.
+    The best one is in `best.json`; without that file, the newest one is used. If a checkpoint is damaged, the next
+    newest one is used.
 
-    A head in `new_heads` keeps its values if the checkpoint has no variable of it; it is then reported on stderr. The
-    state of training, and heads of which `variables` has nothing, may remain in the checkpoint. layers: as `Stored` has
-    it. Raise InputError if the run has no checkpoint, lacks another variable, or has one of another shape or one more;
-    IntegrityError if a file that describes the run has changed; UsageError if TensorFlow cannot read its path.
+    A head in `new_heads` keeps its values if the checkpoint has no variable of it; this is reported on stderr. The
+    state of training, and heads that `variables` lacks, may remain in the checkpoint. layers: as in `Stored`. Raise
+    InputError if the run has no checkpoint, or if the checkpoint lacks another variable, has one of another shape, or
+    has one too many; IntegrityError if all checkpoints are damaged or a file that describes the run has changed;
+    UsageError if TensorFlow cannot read the path.
     """
     return _read_to_use(run, lambda folder: _assign_with_new_heads(folder, variables, new_heads, layers))
 
 
 def to_use(run: Path) -> Path:
-    """Return the folder of the checkpoint of another run that `load_weights` takes. Raise InputError if it has none.
+    """Return the folder of the checkpoint that `load_weights` reads. Raise InputError if the run has none.
 
-    Raise IntegrityError if a file that describes the run has changed.
+    Raise IntegrityError if all checkpoints are damaged, or if a file that describes the run has changed.
     """
     return _read_to_use(run, lambda folder: None)
 
 
 def check_trained(run: Path) -> None:
-    """Raise InputError if there is no checkpoint of a run, IntegrityError if a file that describes it has changed."""
+    """Raise InputError if the run has no checkpoint, IntegrityError if a file that describes it has changed.
+
+    Raise UsageError if TensorFlow cannot read the path.
+    """
     check_name(run)
     if not run.is_dir():
         raise InputError(f"{run}: no such folder; give the run directory of a finished phase")
@@ -364,9 +370,9 @@ def _read_to_use(run: Path, read: Callable[[Path], None]) -> Path:
 
 
 def _newest_undamaged(run: Path, read: Callable[[Path], None], first: int | None = None) -> int | None:
-    """Call `read` with the folder of the newest undamaged checkpoint; return its step, or None if there is none.
+    """Call `read` with the folder of the newest undamaged checkpoint; return its step, or None without checkpoints.
 
-    first: step of the checkpoint to try before all others.
+    first: step of the checkpoint to try before all others. Raise IntegrityError if all are damaged.
     """
     folders = sorted(steps(run), key=lambda folder: (step_of(folder) == first, step_of(folder)))
     for folder in reversed(folders):
@@ -387,7 +393,7 @@ def _newest_undamaged(run: Path, read: Callable[[Path], None], first: int | None
 
 
 def _manifest(folder: Path) -> Manifest:
-    """Return the manifest of a checkpoint. Raise IntegrityError if it is damaged or of another folder."""
+    """Return the manifest of a checkpoint. Raise IntegrityError if it is damaged or belongs to another folder."""
     stored, step = manifest.load(folder), step_of(folder)
     if (recorded_step := stored.extra.get("step")) != step:
         raise IntegrityError(f"{folder}: holds the checkpoint of step {recorded_step}; restore its name")
@@ -404,7 +410,7 @@ Read = Callable[[str], np.ndarray]  # returns the value of a stored name
 
 
 def as_stored(reader: Any) -> Read:
-    """Return what reads a value as it is stored, by TensorFlow's reader of the checkpoint."""
+    """Return a function that reads a value as it is stored. reader: TensorFlow's reader of the checkpoint."""
     read: Read = reader.get_tensor
     return read
 
@@ -414,9 +420,9 @@ def _none(name: str) -> bool:
 
 
 class Stored:
-    """The variables of a checkpoint as a model has them: what is `added` to a weight is in it.
+    """The variables of a checkpoint as a model needs them: low-rank updates are added to their weights.
 
-    Nothing that reads a model's weights knows of more.
+    Code that reads a model's weights need not know about these updates (`bert.model.added`).
     """
 
     def __init__(
@@ -426,10 +432,11 @@ class Stored:
         apart: Callable[[str], bool] = _none,
         values: Callable[[Any], Read] = as_stored,
     ) -> None:
-        """layers: those that a smaller model takes, as its layers 0, 1, ...; none: all.
+        """layers: the layers that a smaller model takes as its layers 0, 1, ...; (): all layers.
 
-        apart: whether a variable of this name that would be added is not, and is here as others are. values: what
-        reads a value, as `as_stored` does. Raise InputError for embeddings that were removed.
+        apart: whether to keep a low-rank update's variable of this name, instead of adding the update to its weight.
+        values: makes the function that reads a value, such as `as_stored`. Raise InputError for a checkpoint with
+        embeddings of a kind that was removed.
         """
         reader = tf.train.load_checkpoint(str(folder / BUNDLE))
         stored: dict[str, list[int]] = reader.get_variable_to_shape_map()
@@ -445,11 +452,11 @@ class Stored:
         self._terms = added.terms(filter(in_encoder, gone))
 
     def is_as_stored(self, name: str) -> bool:
-        """Return whether a variable has the value that is stored under its name."""
+        """Return whether a variable has the value that the checkpoint stores under this name."""
         return name not in self._terms and self._names[name] == name
 
     def beside(self) -> dict[str, np.ndarray]:
-        """Return the variables that would be added but are apart, by name."""
+        """Return, by name, the variables of low-rank updates that are kept apart from their weights."""
         return {name: self.get(name) for name in self.shapes if in_encoder(name) and added.tunes(name)}
 
     def get(self, name: str) -> np.ndarray:
@@ -461,7 +468,10 @@ class Stored:
 
 
 def _renumbered(names: Iterable[str], layers: Sequence[int]) -> dict[str, str]:
-    """Return the names of variables if these layers are the layers 0, 1, ..., and what they were; none: all layers."""
+    """Return the stored name of each variable, by the name that it has here.
+
+    layers: the layers that become layers 0, 1, ...; (): keep all layers and names.
+    """
     if not layers:
         return {name: name for name in names}
     renumbered: dict[str, str] = {}
@@ -485,7 +495,7 @@ def _assign_with_new_heads(folder: Path, variables: State, new_heads: tuple[str,
 def assign(folder: Path, variables: State, apart: Callable[[str], bool] = _none) -> None:
     """Assign the variables of a checkpoint that `to_use` returned. Raise as `load_weights` does.
 
-    apart: as `Stored` has it, of variables that remain in the checkpoint.
+    apart: which variables of low-rank updates may remain in the checkpoint; as in `Stored`.
     """
     _assign(folder, variables, apart=apart)
 
@@ -497,9 +507,10 @@ def _assign(
     layers: Sequence[int] = (),
     apart: Callable[[str], bool] = _none,
 ) -> None:
-    """Assign the variables. exactly: the checkpoint must have no others; otherwise those of `left_over` may remain.
+    """Assign the variables from a checkpoint. Raise InputError if it lacks one or has one too many.
 
-    apart: as above. What is added and is a variable of the model, too, keeps its value if the checkpoint lacks it.
+    exactly: the checkpoint must have no other variables; otherwise it may have any that `left_over` does not return.
+    apart: as in `assign`. Unless `exactly`, a low-rank update's variable that the checkpoint lacks keeps its value.
     """
     values = Stored(folder, layers, lambda name: exactly or name in variables or apart(name))
     shapes = values.shapes
@@ -525,9 +536,9 @@ def _assign(
 
 
 def left_over(variables: Iterable[str], stored: Iterable[str]) -> list[str]:
-    """Return the stored variables that a model with `variables` must not ignore, by name.
+    """Return the names of stored variables that a model with `variables` must not ignore, sorted.
 
-    It may ignore the state of training, and the encoder or a head of which it has no variable.
+    It may ignore the state of training. It may ignore the encoder, or a head, if it has no variable of it.
     """
     ours = set(variables)
     others = {"encoder", *heads.PRETRAINED, *heads.KINDS, heads.EMBEDDING.name} - {_part(name) for name in ours}
@@ -535,12 +546,12 @@ def left_over(variables: Iterable[str], stored: Iterable[str]) -> list[str]:
 
 
 def _part(name: str) -> str:
-    """Return the part of the model, or of the state of training, that a variable belongs to."""
+    """Return which part of the model, or of the state of training, a variable belongs to."""
     return "encoder" if in_encoder(name) else name.split("/")[0]
 
 
 def check_depth(folder: Path, ours: int, names: Iterable[str]) -> None:
-    """Raise InputError unless the checkpoint, whose variables have these names, has `ours` layers."""
+    """Raise InputError unless the checkpoint with variables of these names has `ours` layers."""
     if ours != (theirs := num_layers(names)):
         raise InputError(f"{folder}: has {theirs} layers, but this model has {ours}; give one of the same architecture")
 

@@ -19,10 +19,10 @@ GRACE = 5.0  # seconds that waiting ranks have to report that they wait
 
 
 class Communicator:
-    """A single process; also the interface of every communicator.
+    """The communicator of a single process, and the interface of all communicators.
 
-    The ranks that hold the parts of one model are a group; the ranks that hold the same part of different replicas of
-    it are `replicas`. Both are communicators too. Without tensor parallelism a group is one rank.
+    The ranks that hold the parts of one model are a `group`. The ranks that hold the same part of different replicas of
+    the model are `replicas`. Both are communicators too. Without tensor parallelism a group is one rank.
     """
 
     rank = 0
@@ -34,22 +34,22 @@ class Communicator:
 
     @property
     def replicas(self) -> "Communicator":
-        """Return the communicator of the ranks that have this rank's part of the model."""
+        """Return the communicator of the ranks that hold the same part of the model as this rank."""
         return self
 
     @property
     def group(self) -> "Communicator":
-        """Return the communicator of the ranks that have the parts of this rank's replica of the model."""
+        """Return the communicator of the ranks that hold the parts of this rank's replica of the model."""
         return Communicator()
 
     library = ""
     """what the ranks communicate by; empty in a single process"""
 
     def start(self) -> None:
-        """Join the other ranks, when the device is chosen and before any tensor is made."""
+        """Join the other ranks. Call this after the device is chosen and before any tensor is made."""
 
     def reducer(self) -> str | None:
-        """Return what sums over the ranks: NCCL, MPI, Gloo or gRPC; None in a single process."""
+        """Return the library that sums over the ranks: NCCL, MPI, Gloo or gRPC; None in a single process."""
         return None
 
     def all_reduce(self, tensors: Sequence[tf.Tensor], num_fp16: int = 0) -> list[tf.Tensor]:
@@ -59,53 +59,53 @@ class Communicator:
     def reduce_in_graph(
         self, tensors: Sequence[tf.Tensor], name: str, *, fp16: bool = False, scatter: bool = False
     ) -> list[tf.Tensor]:
-        """Sum each tensor over the ranks in one fused collective, which starts when the last of them is computed.
+        """Sum each tensor over the ranks in one fused collective, which starts when all of them are computed.
 
-        Call it in a graph that XLA does not compile, and run that graph within `collective`. name: unique among the
-        collectives that may be under way at one time. scatter: return the rows of this rank only (`parts.share`).
+        Call this in a graph that XLA does not compile, and run that graph within `collective`. name: unique among the
+        collectives that run at the same time. scatter: return this rank's rows only (`model_shard.share`).
         """
         return list(tensors)
 
     def reduce_scatter(self, tensors: Sequence[tf.Tensor], *, fp16: bool = False) -> list[tf.Tensor]:
-        """Sum each tensor over the ranks; return the rows of this rank (`parts.share`)."""
+        """Sum each tensor over the ranks; return this rank's rows only (`model_shard.share`)."""
         return list(tensors)
 
     def all_gather(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Return the rows of all ranks, one after the other, for each tensor."""
+        """Return each tensor with the rows of all ranks, in the order of the ranks."""
         return [tf.identity(tensor) for tensor in tensors]
 
     def broadcast(self, value: tf.Tensor) -> tf.Tensor:
-        """Return rank 0's value, which has the same shape on every rank."""
+        """Return rank 0's value. All ranks pass a value of the same shape."""
         return value
 
     @contextlib.contextmanager
     def collective(self) -> Iterator[None]:
-        """Note the time, and raise UserError if a collective in the block fails.
+        """Record the time of the block's start; raise UserError if a collective in the block fails.
 
-        Raise UsageError if no sum has worked before and no other rank has ended: it would fail again. (The gathering of
-        `gpus_of_their_own` comes first, and may not use NCCL.)
+        Raise UsageError if no sum has succeeded before and no other rank has ended, because the next attempt would fail
+        too. (The gathering of `gpus_of_their_own` comes earlier and may not use NCCL, so it does not count.)
         """
         yield
 
     def sums_over_parts(self) -> contextlib.AbstractContextManager[None]:
-        """Return the context of a forward or backward pass, which has sums over the parts of a divided model."""
+        """Return the context for a forward or backward pass, which sums over the parts of a divided model."""
         return self.collective() if self.parts.count > 1 else contextlib.nullcontext()
 
     def broadcast_variables(self, variables: Sequence[tf.Variable]) -> None:
-        """Assign rank 0's values on every rank."""
+        """Assign rank 0's values to the variables of every rank."""
 
     def broadcast_object(self, value: Any) -> Any:
-        """Return rank 0's value, which must be picklable, on every rank."""
+        """Return rank 0's value on every rank; it must be picklable."""
         return value
 
     def start_timeline(self, path: Path) -> None:
-        """Start to record the collectives of all ranks in a file; a single process records nothing."""
+        """Start to record the collectives of all ranks in a file. A single process records nothing."""
 
     def stop_timeline(self) -> None:
-        """Stop the record."""
+        """Stop to record collectives."""
 
     def stalled_peers(self, seconds: float) -> str | None:
-        """Return a description of the ranks that this one has waited for so long, or None if it has not."""
+        """Return a description of the ranks that this rank has waited for at least this many seconds; None if none."""
         return None
 
 
@@ -129,11 +129,11 @@ class SeveralRanks(Communicator):
         return self._group
 
     def failed(self, error: tf.errors.OpError) -> bool:
-        """Return whether this error, in a block with collectives, is that of one of them."""
+        """Return whether this error, raised in a block with collectives, comes from a collective."""
         raise NotImplementedError
 
     def lost_peer(self, error: tf.errors.OpError) -> bool:
-        """Return whether such an error says that another rank has gone."""
+        """Return whether this error of a collective says that another rank has ended."""
         raise NotImplementedError
 
     @contextlib.contextmanager
@@ -149,7 +149,7 @@ class SeveralRanks(Communicator):
             self._world._waiting_since = None
 
     def _failure(self, error: tf.errors.OpError) -> UserError:
-        """Return the error of a collective that failed with this one."""
+        """Return the UserError to raise when a collective failed with this error."""
         message = error.message
         if self.lost_peer(error):
             return UserError(f"rank {self.rank}: another rank has ended (see its message); the same command resumes")
@@ -165,9 +165,10 @@ class SeveralRanks(Communicator):
         return None if since is None or time.monotonic() - since < seconds else self._stalled()
 
     def _stalled(self) -> str:
-        """Return the ranks that do not report that they wait too, at the rendezvous server of the launcher.
+        """Return which ranks are not waiting, according to the launcher's rendezvous server.
 
-        Ranks from 2 on only report, because too many readers would overload the server: they say "another rank".
+        Every waiting rank reports there that it waits. Ranks from 2 on only report and return "another rank": more
+        readers would overload the server.
         """
         try:
             address = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])

@@ -14,14 +14,14 @@ Hashes = dict[str, str]
 
 
 def hashes(run: Path) -> Hashes:
-    """Return the SHA-256 of each of the files that the run directory has, by name."""
+    """Return the SHA-256 of each file in the run directory that describes the run, by name."""
     return {name: files.sha256(run / name) for name in FILES if (run / name).exists()}
 
 
 def check(run: Path, recorded: Hashes, where: Path) -> None:
-    """Raise IntegrityError, naming the file, unless the files are those that the manifest `where` recorded.
+    """Raise IntegrityError, naming the file, unless the files have the hashes that a manifest recorded.
 
-    Raise InputError if one of them is gone.
+    where: the manifest. Raise InputError if one of the files is gone.
     """
     now = hashes(run)
     for name in FILES:

@@ -35,12 +35,12 @@ LAUNCHERS = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM
 
 
 class HorovodCommunicator(SeveralRanks):
-    """Several ranks, through Horovod: all of them, or those of a process set."""
+    """Several ranks that communicate through Horovod: all ranks, or a process set."""
 
     library = "Horovod"
 
     def __init__(self, hvd: ModuleType, ranks: Any = None, world: "HorovodCommunicator | None" = None) -> None:
-        """ranks: a process set of this rank's; None: all ranks. world: the communicator of all, None for itself."""
+        """ranks: a process set with this rank; None: all ranks. world: communicator of all ranks; None: this one."""
         ranks = hvd.global_process_set if ranks is None else ranks
         super().__init__(world)
         self._hvd, self._ranks = hvd, ranks
@@ -50,7 +50,7 @@ class HorovodCommunicator(SeveralRanks):
         self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
 
     def divide(self, replicas: Any, group: Any) -> None:
-        """Note the process sets of this rank's part and of this rank's group; None: of one rank, or of all."""
+        """Set `replicas` and `group` from the process sets that have this rank; None: this rank alone."""
         self._replicas = self._of(replicas)
         self._group = self._of(group)
         self.parts = Parts(self._group.rank, self._group.size, self._group_sum)
@@ -73,10 +73,11 @@ class HorovodCommunicator(SeveralRanks):
         return list(collective(list(tensors), process_set=self._ranks))
 
     def _run(self, collective: Any, tensors: Sequence[tf.Tensor], fp16: bool = False) -> list[tf.Tensor]:
-        """Run a grouped collective; each list of shapes has a program of its own.
+        """Run a grouped collective. Each list of shapes has a separate program.
 
-        TensorFlow warns of a function that is traced often. Horovod remembers what the ranks have agreed on by name, so
-        that each reduction has a name. A gathering has none: its shapes, and so its number, differ between ranks.
+        A separate program avoids TensorFlow's warning about functions that are traced often. Horovod remembers by name
+        what the ranks have agreed on, so each reduction has a name. Gatherings share one name: their shapes differ
+        between ranks, and so does the number of programs.
         """
         if not tensors:
             return []
@@ -150,7 +151,7 @@ class HorovodCommunicator(SeveralRanks):
 
 
 def _start_horovod(run: RunConfig, size: int, tensor: int) -> HorovodCommunicator:
-    """Initialise Horovod for `size` ranks; each `tensor` neighbouring ones are a group that holds one model.
+    """Initialise Horovod for `size` ranks. Each `tensor` consecutive ranks are a group that holds one model.
 
     Raise UsageError if Horovod is missing or cannot see the other ranks.
     """
@@ -169,7 +170,7 @@ def _start_horovod(run: RunConfig, size: int, tensor: int) -> HorovodCommunicato
             f"several ranks need Horovod, which cannot be imported ({error}); run make setup, or give "
             "--run.communicator tensorflow"
         ) from error
-    # Horovod takes process sets that it learns of later too, but then asks all ranks for new ones in every cycle.
+    # Horovod accepts process sets later too, but then asks all ranks for new ones in every cycle.
     replicas, groups = grid(size, tensor)
     sets = {tuple(ranks): hvd.ProcessSet(ranks) for ranks in (*replicas, *groups) if 1 < len(ranks) < size}
     hvd.init(process_sets=list(sets.values()))
@@ -186,10 +187,10 @@ def _start_horovod(run: RunConfig, size: int, tensor: int) -> HorovodCommunicato
 
 
 def connect(run: RunConfig, parallel: ParallelConfig = UNDIVIDED) -> Communicator:
-    """Join the ranks that a launcher started, or run as a single process, and choose the device of this rank.
+    """Join the ranks that a launcher started, or run as a single process; choose this rank's device.
 
-    Call it before any tensor is made. Raise UsageError if the ranks cannot be divided into groups of
-    `parallel.tensor`.
+    Call this before any tensor is made. Raise UsageError if the ranks cannot be divided into groups of
+    `parallel.tensor` ranks.
     """
     size = max(int(os.environ.get(name, "1")) for name in LAUNCHERS)
     if size % parallel.tensor:
@@ -243,7 +244,7 @@ def gpus_of_their_own(comm: Communicator) -> None:
 
 
 def on_rank_zero(make: Callable[[], T], comm: Communicator) -> T:
-    """Call `make` on rank 0 and return its result on every rank; if it fails, every rank raises its error."""
+    """Call `make` on rank 0; return its result on every rank. If it raises UserError or OSError, every rank does."""
     result: T | Exception | None = None
     if comm.rank == 0:
         try:

@@ -24,7 +24,7 @@ from bert.training.optimizer import Optimizer, Piece, Updater
 
 
 class DistributedOptimizer(Optimizer):
-    """Own this rank's piece of the moments, and apply the update together with the other ranks."""
+    """Hold this rank's piece of the moments, and apply the update together with the other ranks."""
 
     def __init__(
         self, weights: dict[str, tf.Variable], config: OptimizerConfig, comm: Communicator, sharded: bool
@@ -40,7 +40,7 @@ class DistributedOptimizer(Optimizer):
         self._averages = graphs.function(self._average, jit_compile=True)
 
     def _divide(self, called: str, name: str, weight: tf.Variable, local: tf.Variable | None = None) -> DividedVariable:
-        """Return a variable of the shape of a weight of which this rank has a piece. local: that piece, if there is."""
+        """Return a divided variable of the weight's shape, called `called`. local: this rank's piece; None: make it."""
         whole_shapes = self._comm.parts.whole_shapes
         shape, axis = whole_shapes.get(name, weight.shape), axis_of(name) if name in whole_shapes else None
         return DividedVariable(called, shape, self._comm, axis=axis, rows=self.sharded, local=local)
@@ -55,16 +55,16 @@ class DistributedOptimizer(Optimizer):
         return self._divided | self.counts
 
     def updater(self, guard: UpdateGuard, divided: Buckets) -> Updater:
-        """Return `update`. divided: the weights that are gathered in one collective."""
+        """Return `update`. divided: the weights to gather in each collective, as places."""
         return functools.partial(self.update, guard, divided)
 
     def update(
         self, guard: UpdateGuard, divided: Buckets, gradients: Sequence[tf.Tensor], loss: tf.Tensor, rate: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Update every weight if the guard lets the update pass; return its measures and the optimizer's.
+        """Update every weight if the guard accepts the update; return the measures of the guard and the optimizer.
 
-        divided: the weights that are gathered in one collective. gradients: this rank's rows of the summed gradients,
-        times the loss scale. All ranks must call it.
+        divided: as in `updater`. gradients: this rank's rows of the summed gradients, times the loss scale. All ranks
+        must call this.
         """
         [squares] = self._comm.all_reduce([self._norm(guard, gradients)])
         norm, go, of_guard, sums = self._slots(guard, gradients, loss, squares)
@@ -83,7 +83,7 @@ class DistributedOptimizer(Optimizer):
         return measures
 
     def _contributes(self, name: str) -> bool:
-        """Return whether this rank adds its piece to the sums over all ranks, in which each piece is to occur once."""
+        """Return whether this rank adds its piece of a weight to sums over all ranks; each piece must count once."""
         first_replica, first_part = self._comm.replicas.rank == 0, self._comm.group.rank == 0
         return (self.sharded or first_replica) and (name in self._comm.parts.whole_shapes or first_part)
 
@@ -97,10 +97,10 @@ class DistributedOptimizer(Optimizer):
     def _update_rows_of_slots(
         self, guard: UpdateGuard, gradients: Sequence[tf.Tensor], loss: tf.Tensor, squares: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], tf.Tensor]:
-        """Return the gradient norm, whether to update, the guard's measures, and this rank's terms of all `_sums`.
+        """Update this rank's rows of the slots. Return gradient norm, whether to update, measures, and terms.
 
-        squares: the sum of the squares of all gradients. The terms are [number of weights, number of sums]; there are
-        none where no step is adapted to its weight.
+        squares: the sum of the squares of all gradients. The measures are the guard's. The terms are what this rank
+        adds to `_sums` of each weight: [number of weights, number of sums], or [0, 0] if no weight has a ratio.
         """
         gradients, norm = guard.loss_scale.unscale(gradients), tf.sqrt(squares)
         go, measures = guard.check(loss, norm)
@@ -113,7 +113,7 @@ class DistributedOptimizer(Optimizer):
         return norm, go, measures, tf.stack(terms)
 
     def _new_rows(self, rate: tf.Tensor, sums: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Return this rank's rows of the new weights, and the ratios; sums: as above, of whole weights."""
+        """Return this rank's rows of the new weights, and the ratios. sums: `_sums` of the whole weights."""
         rows, ratios = [], []
         for place, piece in enumerate(self._rows_of_weights()):
             name = piece.name
@@ -132,7 +132,7 @@ class DistributedOptimizer(Optimizer):
 def optimizer_for(
     weights: dict[str, tf.Variable], config: OptimizerConfig, parallel: ParallelConfig, comm: Communicator
 ) -> Optimizer:
-    """Return the optimizer of these weights: a distributed one if they are in parts, or several replicas shard it."""
+    """Return the optimizer of these weights: distributed if the model is in parts or the replicas shard the moments."""
     sharded = parallel.shard_optimizer and comm.replicas.size > 1
     if comm.parts.count == 1 and not sharded:
         return Optimizer(weights, config)

@@ -30,7 +30,7 @@ class Bundle(NamedTuple):
 
 
 def bundle(prefix: Path) -> Bundle | None:
-    """Return what is under this prefix; None if nothing is."""
+    """Return the files of the checkpoint under this prefix; None if there are none."""
     try:
         sizes = {path.name: path.stat().st_size for path in prefix.parent.glob(f"{prefix.name}.*")}
         return Bundle(str(prefix), sizes, files.sha256(prefix.with_name(f"{prefix.name}.index")))
@@ -39,7 +39,7 @@ def bundle(prefix: Path) -> Bundle | None:
 
 
 class DividedVariable:
-    """This rank's piece of a variable, with the means to assign the whole."""
+    """This rank's piece of a variable. It can be assigned from the whole variable."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class DividedVariable:
         rows: bool = False,
         local: tf.Variable | None = None,
     ) -> None:
-        """Make zeros for this rank's piece, unless `local` is that piece. shape: of the whole.
+        """Make zeros for this rank's piece, unless `local` is that piece. shape: of the whole variable.
 
-        axis: along which the ranks of a group have the parts, if they do. rows: whether the replicas of a part divide
-        its rows among them.
+        axis: along which the ranks of a group divide the variable; None: they do not. rows: whether the replicas divide
+        the rows of their part.
         """
         self.name, self.shape, self.dtype, self._comm = name, shape, tf.float32, comm
         self._bounds = [(0, size) for size in shape]  # along each axis: the first element of the piece, and the end
@@ -80,24 +80,24 @@ class DividedVariable:
 
     @property
     def place(self) -> str:
-        """Return where in the whole this piece is, as TensorFlow's `SaveV2` wants it: "10 4 0,5:0,4"."""
+        """Return where this piece is in the whole variable, in the format of TensorFlow's `SaveV2`: "10 4 0,5:0,4"."""
         sizes = " ".join(map(str, self.shape))
         return f"{sizes} {':'.join(f'{first},{last - first}' for first, last in self._bounds)}"
 
     @property
     def assigned(self) -> bool:
-        """Return whether this rank was assigned a value that it has not distributed."""
+        """Return whether this rank was assigned a value that `synchronise` has not distributed yet."""
         return self._read is not None
 
     def assign_later(self, read: Callable[[], np.ndarray], stored: Bundle | None = None) -> None:
-        """Keep what reads the whole, on rank 0, until `synchronise`: one variable is read at a time.
+        """Keep the function that reads the whole variable, on rank 0, until `synchronise` reads one variable at a time.
 
-        stored: where it is, so that ranks that see it read their pieces themselves.
+        stored: the checkpoint that has the value; ranks that see it read their pieces themselves.
         """
         self._read, self.stored = read, stored
 
     def read_piece(self, stored: Bundle) -> None:
-        """Read this rank's piece, and nothing else of the variable."""
+        """Read this rank's piece only, from a checkpoint."""
         if all(self.local.shape):
             with tf.device("CPU:0"):
                 [piece] = tf.raw_ops.RestoreV2(
@@ -110,7 +110,7 @@ class DividedVariable:
         self._read = None
 
     def distribute(self) -> None:
-        """Give every rank its piece of what rank 0 was assigned. All ranks must call it."""
+        """Assign each rank its piece of the value that rank 0 was assigned. All ranks must call this."""
         whole = self._comm.broadcast(tf.zeros(self.shape) if self._read is None else tf.constant(self._read()))
         self.local.assign(whole[tuple(slice(first, last) for first, last in self._bounds)])
         self._read = None
@@ -120,14 +120,14 @@ State = dict[str, tf.Variable]  # by name; a value may also be a DividedVariable
 
 
 class Piece(NamedTuple):
-    """What a rank writes of a variable: values, and where in the whole they are, empty if they are the whole."""
+    """What a rank saves of a variable: the values, and their place in the whole; "" if they are the whole."""
 
     values: tf.Tensor
     place: str = ""
 
 
 def divided_weights(weights: Mapping[str, tf.Variable], comm: Communicator) -> State:
-    """Return the weights, by name, as they are saved: those of which this rank has a part as divided variables."""
+    """Return the weights, by name, as they are saved: if this rank has only a part, as divided variable."""
     shapes = comm.parts.whole_shapes
     return {
         name: DividedVariable(name, shapes[name], comm, axis=axis_of(name), local=weight) if name in shapes else weight
@@ -138,9 +138,10 @@ def divided_weights(weights: Mapping[str, tf.Variable], comm: Communicator) -> S
 def synchronise(state: State, comm: Communicator) -> None:
     """Give every rank the values that rank 0 has or was assigned.
 
-    Divided variables that it was not assigned keep their values, which are equal on all ranks that have the same piece.
-    If all ranks see the checkpoint that the others are in, each reads its pieces; otherwise rank 0 reads and sends the
-    whole. Raise IntegrityError if a piece cannot be read, UserError if one of another rank cannot.
+    A divided variable without an assigned value keeps its values, which are equal on all ranks that have the same
+    piece. If all ranks see the checkpoint of the assigned values, each reads its pieces. Otherwise rank 0 reads and
+    sends whole variables. Raise IntegrityError if a piece cannot be read, UserError if another rank cannot read its
+    pieces.
     """
     divided = {name: variable for name, variable in state.items() if isinstance(variable, DividedVariable)}
     comm.broadcast_variables([variable for name, variable in state.items() if name not in divided])
@@ -155,7 +156,7 @@ def synchronise(state: State, comm: Communicator) -> None:
 
 
 def _all(mine: bool, comm: Communicator) -> bool:
-    """Return whether it is so on all ranks."""
+    """Return whether `mine` is true on all ranks."""
     return bool(comm.all_reduce([tf.constant(float(mine))])[0] == comm.size)
 
 
@@ -171,15 +172,15 @@ def _read_pieces(variables: Sequence[DividedVariable], stored: Bundle, comm: Com
 
 
 def is_divided(state: State) -> bool:
-    """Return whether the state has a variable of which no rank has the whole."""
+    """Return whether the state has a divided variable."""
     return any(isinstance(variable, DividedVariable) for variable in state.values())
 
 
 def own_pieces(state: State, comm: Communicator) -> dict[str, Piece]:
-    """Return what this rank writes: its pieces of divided variables; on rank 0 also all whole variables.
+    """Return what this rank saves: its pieces of divided variables; on rank 0 also all whole variables.
 
-    The values are in host memory. On a CPU they share the memory of the variables: a change while they are held leaves
-    them as they are and gives the variable new memory.
+    The values are in host memory. On a CPU they share the memory of the variables. If a variable changes while its
+    values are held, they stay as they are, and the variable gets new memory.
     """
     pieces = {}
     with tf.device("CPU:0"):

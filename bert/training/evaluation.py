@@ -14,7 +14,7 @@ from bert.training.task import Execution, Sums, Task, flatten_measures, names_of
 
 
 class Evaluation:
-    """What is measured of each batch, and the figures that follow from the sums."""
+    """Measures batches, and computes figures from the sums."""
 
     def __init__(self, task: Task, execution: Execution, comm: Communicator) -> None:
         self.task, self.comm = task, comm
@@ -22,7 +22,7 @@ class Evaluation:
         self.names = [*task.names, *names_of_sums(task), *(f"{name}_ones" for name in task.names)]
 
     def sums(self, batch: Batch) -> Sums:
-        """Return the weights and measures of a batch, and how many labels of the objectives with two classes are 1."""
+        """Return the weights and measures of a batch, and the number of labels 1 of objectives with two classes."""
         ones = {
             f"{objective.name}_ones": tf.reduce_sum(batch[objective.two_classes])
             for objective in self.task.objectives
@@ -31,11 +31,9 @@ class Evaluation:
         return self.task.weights(batch) | flatten_measures(self._measure(batch)) | ones
 
     def figures(self, sums: Mapping[str, Any]) -> dict[str, float]:
-        """Return the means of the objectives that have figures, and "loss", the sum of all mean losses.
+        """Return the means of the objectives that have figures, and "loss", the sum of their weighted mean losses.
 
-        Accuracies are in percent.
-
-        sums: of `sums` over batches, of tensors or of numbers.
+        Accuracies are in percent. sums: of what `sums` returns, over all batches; tensors or numbers.
         """
         weights = {
             objective.name: sums[objective.name]
@@ -45,10 +43,10 @@ class Evaluation:
         return mean_measures(self.task.objectives, sums, weights)
 
     def of_all_ranks(self, batches: Mapping[str, Sequence[Batch]]) -> dict[str, float]:
-        """Return the figures of the batches of all ranks, and those of each source if there are several.
+        """Return the figures over the batches of all ranks; if there are several sources, also figures for each source.
 
         batches: by the name of their source. All ranks have the same names; a rank may have no batch. The figures of a
-        source have its name behind theirs ("mlm_accuracy/books"). An objective may have none (`Objective.has_figures`).
+        source end with its name ("mlm_accuracy/books"). An objective may have no figures (`Objective.has_figures`).
         """
         suffixes = ["", *(f"/{source}" for source in batches)] if len(batches) > 1 else [""]
         parts = []
@@ -68,7 +66,7 @@ class Evaluation:
 
 
 def sum_over_ranks(parts: Iterable[Sums], names: Sequence[str], comm: Communicator) -> Sums:
-    """Sum the named scalars over the parts of all replicas that have them."""
+    """Return the sum of each named scalar over all parts of all replicas; a part may lack a scalar."""
     parts = list(parts)
     totals = [
         tf.add_n([tf.zeros([]), *(tf.cast(part[name], tf.float32) for part in parts if name in part)]) for name in names

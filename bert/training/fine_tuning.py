@@ -17,10 +17,10 @@ C = TypeVar("C", bound=FineTuneConfig)
 
 
 def sources(config: FineTuneConfig, flagged: Collection[str], vocab: Path | None) -> tuple[Path, ModelConfig]:
-    """Return the vocabulary and the architecture: those of the checkpoint, or with random weights of the command.
+    """Return vocabulary and architecture: the checkpoint's or, with random weights, those that the command gives.
 
-    flagged: fields of the model that the command gives. vocab: the vocabulary of the command, if it gives one.
-    Raise UsageError if the command does not say where the weights come from, or if it contradicts the architecture.
+    flagged: fields of the model that the command gives. vocab: the command's vocabulary, if any. Raise UsageError if
+    the command does not name the weights, or if it contradicts their architecture.
     """
     if config.init.checkpoint is None:
         raise UsageError("no weights: give --init.checkpoint, a run directory, or none for random weights")
@@ -38,10 +38,10 @@ def sources(config: FineTuneConfig, flagged: Collection[str], vocab: Path | None
 
 
 def resolve(config: C, directory: Path, model: ModelConfig, samples: int, comm: Communicator) -> C:
-    """Return the configuration with everything derived filled in.
+    """Return the configuration with all derived values filled in.
 
-    directory: of the run, if the command gives none. samples: number of training samples, which gives the length of
-    the run.
+    directory: of the run, if the command gives none. samples: number of training samples, from which the number of
+    updates follows.
     """
     batch = config.batch.divided(comm.replicas.size)
     steps = math.ceil(config.length.epochs * samples / batch.total)

@@ -10,12 +10,12 @@ from bert.training.spikes import SpikeDetector
 
 
 class UpdateGuard(tf.Module):
-    """Skip updates that are not finite, and spikes if asked to; its variables are part of a checkpoint."""
+    """Skip updates that are not finite and, if asked to, spikes. Its variables are part of a checkpoint."""
 
     def __init__(self, scaled: bool, spike_factor: float = 0.0, skip_spikes: bool = False) -> None:
         """scaled: whether to scale the loss, for float16.
 
-        spike_factor: see `SpikeDetector`. skip_spikes: whether a spike is skipped, or only reported.
+        spike_factor: see `SpikeDetector`. skip_spikes: skip spikes; otherwise only report them.
         """
         super().__init__()
         self.loss_scale, self.spikes, self.skip_spikes = LossScale(scaled), SpikeDetector(spike_factor), skip_spikes
@@ -24,14 +24,14 @@ class UpdateGuard(tf.Module):
 
     @property
     def slots(self) -> dict[str, tf.Variable]:
-        """Return its variables by name, those of the loss scale and the spike detector included."""
+        """Return its variables by name, including the variables of the loss scale and the spike detector."""
         counts = {"guard/skipped": self.skipped, "guard/skipped_in_a_row": self.skipped_in_a_row}
         return counts | self.loss_scale.slots | self.spikes.slots
 
     def check(self, loss: tf.Tensor, norm: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Return whether to apply an update with this loss and global gradient norm, and measures; all are scalars.
 
-        Count the update if it is skipped, and set the loss scale for the next one.
+        Count the update if it is skipped, and set the loss scale for the next update.
         """
         finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
         spike = finite & self.spikes.is_spike(loss)

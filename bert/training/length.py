@@ -20,7 +20,7 @@ NAME = "longer.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Change:
-    """One growth of a run."""
+    """One change of a run to a greater length."""
 
     after: int
     """update that was the newest one"""
@@ -47,20 +47,23 @@ def changes(run: Path) -> list[Change]:
 
 
 def _kept(run: Path, step: int) -> list[Change]:
-    """Return the changes that a checkpoint of update `step` was made with; a later one does not count."""
+    """Return the changes before update `step`. The checkpoint of that update was made with these only."""
     return [change for change in changes(run) if change.after < step]
 
 
 def steps(run: Path, settings: Mapping[str, Any], step: int) -> Any:
-    """Return the number of updates of a run that has saved update `step`. settings: `config` of its config.json."""
+    """Return the planned number of updates of a run that has saved update `step`.
+
+    settings: `config` of its config.json.
+    """
     kept = _kept(run, step)
     return kept[-1].steps if kept else settings.get("run.steps")
 
 
 def record(run: Path, step: int, before: int, now: int, end: int) -> None:
-    """Record that a run that goes on after update `step` has `now` updates, instead of `before`; end: as in `Change`.
+    """Record that a run that goes on after update `step` has `now` updates instead of `before`. end: as in `Change`.
 
-    If the numbers are equal, only changes that do not count are removed.
+    If the numbers are equal, only remove changes from update `step` on.
     """
     kept = _kept(run, step) + ([Change(after=step, steps=now, end=end)] if now != before else [])
     if kept:
@@ -71,7 +74,10 @@ def record(run: Path, step: int, before: int, now: int, end: int) -> None:
 
 
 def describe(config: TrainConfig, step: int, before: int) -> str:
-    """Return what it means that a run that has made `step` of `before` updates goes on to `config.run.steps`."""
+    """Return one line about a run that has made `step` of `before` updates and goes on to `config.run.steps`.
+
+    It says whether a run of this length would have had the same learning rates from its beginning.
+    """
     run, optimizer = config.run, config.optimizer
     grown = f"{run.path}: run.steps was {before}, now {run.steps}"
     if config.budget.hours:

@@ -57,7 +57,7 @@ Measures = dict[str, float]
 
 
 class Data(sampler.HeldOut, Protocol):
-    """Samples, with their manifest and the shapes of their features."""
+    """Samples, their manifest, and the shapes of their features."""
 
     manifest: Manifest
     description: Description
@@ -66,20 +66,20 @@ class Data(sampler.HeldOut, Protocol):
 
 @runtime_checkable
 class Evaluator(Protocol):
-    """The scores of a model on a development set."""
+    """Computes the scores of a model on a development set."""
 
     measure: str  # the score by which checkpoints are compared; greater is better
 
     def scores(self, step: Step, alive: Callable[[], None]) -> Measures:
-        """Return all scores by name, the same on all ranks; all ranks call it.
+        """Return all scores by name, the same on all ranks. All ranks call this.
 
-        alive: to be called from time to time, for the watchdog.
+        alive: to call from time to time, for the watchdog.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A run: what is trained, on which data, from which weights."""
+    """A run: what to train, on which data, from which weights."""
 
     task: Task
     config: TrainConfig
@@ -102,9 +102,9 @@ class Training:
 def train(training: Training) -> Measures:
     """Train to `config.run.steps`; return the measures of the last evaluation.
 
-    If the run directory has a checkpoint, resume from it. Raise Stopped after SIGTERM, SIGINT, SIGUSR1 or SIGHUP, and
-    at `run.stop_at`, with the state saved. Raise UsageError if the directory holds a run with another configuration, or
-    if another process is training in it.
+    If the run directory has a checkpoint, resume from it. On SIGTERM, SIGINT, SIGUSR1 or SIGHUP, and at `run.stop_at`,
+    save the state and raise Stopped. Raise UsageError if the directory holds a run with another configuration, or if
+    another process trains in it.
     """
     config, comm, data = training.config, training.comm, training.data
     run, weights = config.run, variables(training.task.module)
@@ -151,9 +151,9 @@ def train(training: Training) -> Measures:
 
 
 def check_early_end(config: TrainConfig, heldout: Data | Evaluator | None) -> str:
-    """Return why a run that is to end early will not, as nothing is evaluated; "" if it may.
+    """Return why the run cannot end early as its settings ask, because it evaluates nothing; "" if it can.
 
-    Raise UsageError if it is to end by a figure that its evaluations do not have.
+    Raise UsageError if the run is to end by a figure that its evaluations do not have.
     """
     run, is_scored = config.run, isinstance(heldout, Evaluator)
     if run.patience and not is_scored:
@@ -169,7 +169,7 @@ def check_early_end(config: TrainConfig, heldout: Data | Evaluator | None) -> st
 
 
 class _RollBack(Exception):
-    """Return to the newest checkpoint because of the spike at update `number`."""
+    """Asks to return to the newest checkpoint, because of the spike at update `number`."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -177,10 +177,10 @@ class _RollBack(Exception):
 
 
 class Trainer:
-    """Make the updates of a run: learning rate, evaluation, metrics, checkpoints, rollbacks."""
+    """Make the updates of a run, with learning rates, evaluations, metrics, checkpoints and rollbacks."""
 
     def __init__(self, training: Training, step: Step, alive: Callable[[], None], requested: Sequence[int]) -> None:
-        """alive: to be called at every update, for the watchdog. requested: signals received that ask to stop."""
+        """alive: to call at every update, for the watchdog. requested: the received signals that ask to stop."""
         config, comm, data, heldout = training.config, training.comm, training.data, training.heldout
         self.config, self.comm, self.step = config, comm, step
         self.data, self.heldout, self.alive, self.requested = data, heldout, alive, requested
@@ -195,12 +195,12 @@ class Trainer:
         self.weights = list(variables(training.task.module).values())
         head = labels.of(training.entries, run.path)
         self.classes = head.labels if head else ()
-        self.without_figures: set[str] = set()  # objectives, of which this was told
+        self.without_figures: set[str] = set()  # objectives for which the user was warned
 
     def run(self, first: int, save: bool = False) -> Measures:
-        """Make the updates that follow update `first`; return the measures of the last evaluation.
+        """Make the updates after update `first`; return the measures of the last evaluation.
 
-        save: first the state after update `first`, which is another run's.
+        save: first save the state after update `first`, which comes from another run.
         """
         if self.comm.rank == 0:
             self.saver.description = description.hashes(self.config.run.path)  # once: later damage differs
@@ -307,13 +307,13 @@ class Trainer:
         return Stopped(f"stopped at step {number} of {run.steps}, saved; {how} resumes")
 
     def _learning_rate(self, number: int) -> float:
-        """Return the learning rate of update `number`; with a budget of hours, the schedule follows the run clock."""
+        """Return the learning rate of update `number`. With a budget of hours, the schedule follows the run clock."""
         run, optimizer, hours = self.config.run, self.config.optimizer, self.config.budget.hours
         done = float(self.step.seconds) / 3600 / hours * run.steps if hours else number - 1
         return schedule.learning_rate(done, optimizer, run.steps)
 
     def _deadline(self) -> float:
-        """Return the time of `time.monotonic` at which the budget of hours is spent."""
+        """Return the time by `time.monotonic` at which the budget of hours ends; infinity without a budget."""
         hours = self.config.budget.hours
         return time.monotonic() + hours * 3600 - float(self.step.seconds) if hours else math.inf
 
@@ -326,7 +326,7 @@ class Trainer:
             print_on_first_rank(f"warning: {unspent}", self.comm)
 
     def _take_up_selection(self, first: int) -> None:
-        """Take up the selection of the best checkpoint as it was after update `first`; rank 0 has the metrics."""
+        """Restore the selection of the best checkpoint to its state after update `first`, from rank 0's metrics."""
         if self.selection is not None:
             if self.comm.rank == 0:
                 self.selection.replay(self.config.run.path, first)
@@ -334,7 +334,7 @@ class Trainer:
             self._record_best()  # the process may have been killed before
 
     def _is_best(self, number: int) -> bool:
-        """Return whether the last evaluation, after update `number`, is the best one on the development set."""
+        """Return whether the last evaluation, after update `number`, is the best so far on the development set."""
         if self.selection is None:
             return False
         is_best = self.selection.add(number, self.evaluation[self.selection.measure])
@@ -347,7 +347,7 @@ class Trainer:
         return is_best
 
     def _record_best(self) -> None:
-        """Name the best checkpoint in `best.json`, if it is there."""
+        """Write `best.json` on rank 0 if the best checkpoint exists."""
         best, run = self.selection.best if self.selection else None, self.config.run.path
         if self.comm.rank == 0 and best and checkpoint.exists(run, best.step) and best != selection.read(run):
             selection.write(run, best)
@@ -382,7 +382,7 @@ class Trainer:
         return measures
 
     def _tell_what_was_fed(self, number: int, log: metrics.Log) -> None:
-        """Log what the updates up to update `number` read, those that rollbacks left out included."""
+        """Log which samples the updates up to `number` read, including samples that rollbacks skipped."""
         offset = int(self.step.sample_offset)
         labelled = any(objective.learns_labels for objective in self.step.task.objectives)
         try:
@@ -395,9 +395,9 @@ class Trainer:
             print_on_first_rank(f"warning: {line}", self.comm)
 
     def _handle_bad_update(self, number: int, measures: Measures) -> None:
-        """Warn of an update that is not finite or a spike.
+        """Warn about an update that is not finite, or about a spike.
 
-        Raise IntegrityError after too many in a row, _RollBack if the run is to return to the newest checkpoint.
+        Raise IntegrityError after too many in a row. Raise _RollBack if the run is to return to the newest checkpoint.
         """
         run = self.config.run
         spike, in_a_row = measures.get("spike", 0.0) > 0, int(measures["skipped_in_a_row"])
@@ -439,7 +439,7 @@ class Trainer:
         )
 
     def _roll_back(self, number: int) -> int:
-        """Restore the newest checkpoint, and skip the samples up to those of update `number`; return its step."""
+        """Restore the newest checkpoint, and skip all samples up to and including update `number`; return its step."""
         offset, seconds = int(self.step.sample_offset), float(self.step.seconds)
         self.saver.wait()
         first = resume.restore(self.config, self.comm, self.step.state, self.data.manifest)
@@ -464,7 +464,7 @@ def print_on_first_rank(line: str, comm: Communicator) -> None:
 
 
 def _start_line(config: TrainConfig, comm: Communicator) -> str:
-    """Describe the device, the precision, the micro-batches, and how gradients are summed."""
+    """Return a line about the device, the precision, the micro-batches, and how gradients are summed."""
     precision, batch = config.precision, config.batch
     parts = [comm.device.describe(), precision.compute, "XLA" if precision.xla else "no XLA"]
     parts += [f"residual stream in {precision.residual}"] if precision.residual != "float32" else []
@@ -486,13 +486,13 @@ def _start_line(config: TrainConfig, comm: Communicator) -> str:
 
 
 def sequence_length(model: ModelConfig, data: Data) -> int:
-    """Return the number of tokens T of a sample that the model reads; a causal model predicts one more."""
+    """Return the number of tokens T of a sample that the model reads; samples of a causal model have one token more."""
     length: int = data.spec["input_ids"]["shape"][-1]
     return length - model.causal
 
 
 def _mask(batch: sampler.Batch) -> np.ndarray:
-    """Return 1 for each token that the model reads, 0 for padding [rows, T]; a stream of tokens has no padding."""
+    """Return a mask [rows, T]: 1 for tokens, 0 for padding. A stream of tokens has no padding."""
     mask = batch["input_mask"] if "input_mask" in batch else tf.ones_like(batch["input_ids"][:, 1:])
     return np.asarray(mask).reshape(-1, mask.shape[-1])  # of multiple choice, each choice is a row
 

@@ -13,10 +13,10 @@ INITIAL, PATIENCE, GREATEST = 2.0**15, 2000.0, 2.0**32
 
 
 class LossScale(tf.Module):
-    """Own the scale; its variables are part of a checkpoint."""
+    """Hold and adapt the loss scale. Its variables are part of a checkpoint."""
 
     def __init__(self, enabled: bool) -> None:
-        """enabled: whether gradients are computed or sent in float16; otherwise the scale is always 1."""
+        """enabled: whether gradients are computed or sent in float16. Otherwise the scale is always 1."""
         super().__init__()
         self.enabled = enabled
         self.scale = tf.Variable(INITIAL if enabled else 1.0, name="loss_scale/scale", trainable=False)
@@ -35,7 +35,7 @@ class LossScale(tf.Module):
         return [gradient * inverse for gradient in gradients]
 
     def update(self, finite: tf.Tensor) -> tf.Tensor:
-        """Set the scale for the next update; return the one that this update used.
+        """Set the scale for the next update; return the scale of this update.
 
         finite: whether this update's loss and gradients are finite, a boolean scalar.
         """

@@ -23,10 +23,10 @@ EARLIER = (
 
 
 class Log:
-    """The logs of one run; `active` is true on rank 0 only."""
+    """The logs of one run. `active` is true on rank 0 only."""
 
     def __init__(self, run: Path, *, steps: int, first: int, active: bool) -> None:
-        """first: step that the run starts after; lines of later steps are removed, they will be written again."""
+        """first: step after which the run starts. Remove the lines of later steps: the run writes them again."""
         self.active, self.steps = active, steps
         self.progress = Progress("train", "updates", steps, first)  # a block while the updates are made
         if not active:
@@ -49,7 +49,7 @@ class Log:
                 print(f"note: {self._path}: {EARLIER}", file=sys.stderr)
 
     def _remove_events(self, folder: Path, step: int) -> None:
-        """Cut the files for TensorBoard before the first event of a later update; those of a file are in order."""
+        """Cut each TensorBoard file before its first event of a later update. The events of a file are in order."""
         for path in sorted(folder.glob("events.out.tfevents.*")):
             if path.is_symlink() or not path.is_file():
                 continue
@@ -58,7 +58,7 @@ class Log:
                 os.truncate(path, offset)
 
     def write(self, step: int, split: str, values: dict[str, float], text: str | None = None) -> None:
-        """Log the values of `split` ("train", "heldout" or "fed") after update `step`. text: shown instead of them."""
+        """Log the values of `split` ("train", "heldout" or "fed") after update `step`. text: what to show instead."""
         if not self.active:
             return
         head = {"step": step, "split": split, "scale": journal.SCALE}
@@ -104,12 +104,12 @@ def _step_of(line: bytes) -> float:
 def _step_of_event(payload: bytes) -> int:
     try:
         return int(tf.compat.v1.Event.FromString(payload).step)
-    except Exception:  # protobuf's DecodeError has no public module of its own
+    except Exception:  # protobuf's DecodeError is in no public module
         return 0  # damaged: as it was
 
 
 def _on_scale(line: bytes) -> bytes:
-    """Return a line with its scores from 0 to 100; earlier versions wrote 0 to 1, without `scale`."""
+    """Return a line with scores from 0 to 100. Earlier versions wrote scores from 0 to 1, and no `scale`."""
     fields = files.parse_json(line)
     if "scale" in fields or "split" not in fields:
         return line
@@ -123,15 +123,16 @@ def _plain(value: float) -> float | str:
 
 
 class Clock:
-    """Measure what time is spent on, by kind.
+    """Measure the time that a run spends, by kind.
 
-    "input" is the wait for samples. "compute" and "communication" are the update; the latter includes the wait for
-    slower ranks. Collectives that run within the computation count as "compute": overlapped sums, those of tensor
-    parallelism, and those of a sharded optimizer's update. "other" is everything else: logging, evaluation, saving.
+    "input" is the time that it waits for samples. "compute" and "communication" are the update. "communication"
+    includes waiting for slower ranks. Collectives that run within the computation count as "compute": overlapped sums,
+    the sums of tensor parallelism, and the collectives of a sharded optimizer's update. "other" is everything else:
+    logging, evaluation, saving.
     """
 
     def __init__(self, flops: Callable[[int, float], float], replicas: int, peak: float) -> None:
-        """flops: function of the tokens of a row and the sequences in it. peak: FLOP/s of a replica; 0: unknown."""
+        """flops: function of a row's tokens and number of sequences. peak: FLOP/s of a replica; 0: unknown."""
         self._flops_of, self.replicas, self.peak = flops, replicas, peak
         self._since = self._asked = time.perf_counter()
         self._reset()
@@ -141,7 +142,7 @@ class Clock:
         self.seconds = dict.fromkeys(("input", "compute", "communication", "other"), 0.0)
 
     def count(self, sequences: int, mask: np.ndarray) -> None:
-        """Count a micro-batch of `sequences`, times the number of replicas. mask: [rows, tokens], 0 at padding."""
+        """Count a micro-batch of `sequences` for each replica. mask: [rows, tokens], 0 at padding."""
         rows, tokens = mask.shape
         self.sequences += sequences * self.replicas
         self.tokens += mask.size * self.replicas
@@ -161,7 +162,7 @@ class Clock:
         return now - before
 
     def rates(self) -> dict[str, float]:
-        """Return the rates since the last call: of the updates only, and ("overall") of the whole time."""
+        """Return the rates since the last call, for the time of the updates and, as "overall", for the whole time."""
         spent, everything = self.seconds, sum(self.seconds.values()) or 1.0
         step = spent["compute"] + spent["communication"] or 1.0
         rates = {

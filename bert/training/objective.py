@@ -7,7 +7,7 @@ from bert.model.losses import Detection, Distance, Measure
 
 
 class Ratio(NamedTuple):
-    """A figure in percent: one sum of an objective as a share of another one."""
+    """A figure in percent: one sum of an objective, divided by another sum."""
 
     part: str
     of: str = ""  # empty: the weight of the objective; where another sum is 0, there is no figure
@@ -23,7 +23,7 @@ DETECTION = ACCURACY | {
 class Objective(NamedTuple):
     """One loss of a task.
 
-    Its sums over samples have its name before theirs ("mlm_loss", "mlm_correct"), and so have its figures.
+    The names of its sums over samples and of its figures begin with its name ("mlm_loss", "mlm_correct").
     """
 
     name: str
@@ -46,19 +46,19 @@ class Objective(NamedTuple):
         return [f"{self.name}_{field}" for field in self.measure._fields]
 
     def has_figures(self, weight: float, ones: float) -> bool:
-        """Return whether a loss and an accuracy can be given of samples of this weight.
+        """Return whether samples of this total weight give a loss and an accuracy.
 
-        ones: how many labels are 1, if there are two classes. Where all are the same, an accuracy is that of a
-        constant.
+        ones: number of labels 1, if there are two classes. If all labels are the same, a constant prediction would have
+        full accuracy, so there are no figures.
         """
         return weight > 0 and (not self.two_classes or 0 < ones < weight)
 
     def without_figures(self) -> str:
-        """Return why an evaluation has no figures of it, and the remedy."""
+        """Return why an evaluation has no figures for this objective, and what to do."""
         return self.no_figures.format(name=self.name)
 
     def means(self, sums: Mapping[str, Any], weight: Any) -> dict[str, float]:
-        """Return its mean loss and its figures. sums: by their names. weight: what they are divided by."""
+        """Return its mean loss and its figures. sums: by name. weight: what to divide the sums by."""
         means = {f"{self.name}_loss": float(sums[f"{self.name}_loss"] / weight)}
         for figure, (part, of) in self.figures.items():
             whole = sums[f"{self.name}_{of}"] if of else weight
@@ -68,7 +68,10 @@ class Objective(NamedTuple):
 
 
 def weighted_losses(objectives: Iterable[Objective], losses: Mapping[str, Any]) -> list[Any]:
-    """Return the terms of the loss of a task: of those that have one, the mean losses, times their factors."""
+    """Return the terms of a task's loss: mean loss times factor, for each objective that has a loss.
+
+    losses: mean losses, by the names of the objectives.
+    """
     present = [(losses[objective.name], objective.factor) for objective in objectives if objective.name in losses]
     return [loss if factor is None else loss * factor for loss, factor in present]
 
@@ -78,8 +81,8 @@ def mean_measures(
 ) -> dict[str, float]:
     """Return the means of the objectives that have a weight, and "loss", the sum of all `weighted_losses`.
 
-    Accuracies are in percent. sums, weights: of samples; the sums by their names, the weights by the names of
-    objectives.
+    Accuracies are in percent. sums: over samples, by the names of the sums. weights: of the samples, by the names of
+    the objectives.
     """
     measured = [objective for objective in objectives if objective.name in weights]
     figures: dict[str, float] = {}

@@ -25,7 +25,7 @@ Updater = Callable[[Sequence[tf.Tensor], tf.Tensor, tf.Tensor], dict[str, tf.Ten
 
 
 class Piece(NamedTuple):
-    """What a rank updates of a weight: all of it, or its rows of a part of it."""
+    """What a rank updates of a weight: all of it, or its rows."""
 
     name: str
     weight: tf.Tensor
@@ -38,11 +38,11 @@ class Piece(NamedTuple):
 
 
 class UpdateRule(ABC):
-    """How each weight is updated: first its slots, then weight <- weight - rate * ratio * direction.
+    """How to update each weight: first its slots, then weight <- weight - rate * ratio * direction.
 
-    The slots and the direction are computed of a piece by itself. The ratio is a scalar of the whole weight; it depends
-    on sums of squares, which are added up over the ranks that have pieces. A rule owns no variables, and what it
-    computes depends on its arguments alone.
+    The slots and the direction of a piece depend on this piece only. The ratio is a scalar of the whole weight. It
+    depends on sums of squares, which are summed over the ranks that have pieces. A rule owns no variables: its results
+    depend on its arguments only.
     """
 
     counts = False  # whether updates are counted
@@ -52,41 +52,44 @@ class UpdateRule(ABC):
 
     @abstractmethod
     def new_slots(self, gradient: tf.Tensor, slots: Mapping[str, tf.Variable]) -> dict[str, tf.Tensor]:
-        """Return the new values of the slots, which have the shape of the gradient."""
+        """Return the new values of the slots. They have the gradient's shape."""
 
     @abstractmethod
     def direction(self, piece: Piece) -> tf.Tensor:
-        """Return the direction, with decoupled weight decay, of the piece's shape. The slots have their new values."""
+        """Return the direction with decoupled weight decay, of the piece's shape. The slots are already updated."""
 
     def adapts(self, decay: float) -> bool:
-        """Return whether the steps of weights with this decay have a ratio; those of the others are not scaled."""
+        """Return whether weights with this decay have a ratio. Otherwise their steps are not scaled."""
         return False
 
     def to_square(self, piece: Piece, gradient: tf.Tensor, direction: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Return the tensors whose sums of squares `ratio` is computed from, each of the piece's shape.
+        """Return tensors of the piece's shape; `ratio` depends on the sums of their squares.
 
-        gradient: before it was clipped.
+        gradient: before clipping.
         """
         return ()
 
     def ratio(self, sums: Sequence[tf.Tensor], size: int) -> tf.Tensor:
-        """Return the ratio, a scalar. sums: over the whole weight, which has `size` elements."""
+        """Return the ratio, a scalar. sums: the sums of squares over the whole weight. size: its number of elements."""
         return tf.constant(1.0)
 
     def measures(self, ratios: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return what is to be logged of the ratios of all weights, by name."""
+        """Return what to log about the ratios of all weights, by name."""
         return {}
 
 
 def shares(names: Iterable[str], layer_decay: float) -> dict[str, float]:
-    """Return each variable's share of the learning rate: `layer_decay` to the power of the number of layers above."""
+    """Return each variable's factor of the learning rate: `layer_decay` to the power of its distance from the heads.
+
+    The heads have factor 1, the last layer has `layer_decay`.
+    """
     depths = {name: depth(name) for name in names}
     top = 1 + max((number for number in depths.values() if math.isfinite(number)), default=0)
     return {name: layer_decay ** (top - min(number, top)) for name, number in depths.items()}
 
 
 def learning(weights: Mapping[str, tf.Variable], init: InitConfig) -> dict[str, tf.Variable]:
-    """Return the weights that change: if layers or the encoder are frozen, or updates are added, not all do."""
+    """Return the weights that learn: not all, if layers or the encoder are frozen, or if there are low-rank updates."""
     if init.frozen_encoder or any(map(added.tunes, weights)):
         return {name: weight for name, weight in weights.items() if added.is_learnt(name) or not in_encoder(name)}
     frozen = init.frozen_layers
@@ -94,7 +97,7 @@ def learning(weights: Mapping[str, tf.Variable], init: InitConfig) -> dict[str, 
 
 
 def describe(learning: Mapping[str, tf.Variable], weights: Mapping[str, tf.Variable], config: OptimizerConfig) -> str:
-    """Return how many of a model's parameters learn, and what this saves, in one line."""
+    """Return one line: how many of the model's parameters learn, and the memory that this saves."""
     own, every = (sum(weight.shape.num_elements() for weight in each.values()) for each in (learning, weights))
     moments, saved = (4 * len(config.kind.slots) * count / 1e6 for count in (own, every - own))
     updates = len(added.terms(name for name in weights if added.tunes(name)))
@@ -106,7 +109,7 @@ def describe(learning: Mapping[str, tf.Variable], weights: Mapping[str, tf.Varia
 
 
 class Optimizer(tf.Module):
-    """Own the slots of each weight, in float32, and apply the update."""
+    """Hold the slots of each weight, in float32, and apply the update."""
 
     sharded = False  # whether several ranks divide the rows of the slots
 
@@ -130,20 +133,20 @@ class Optimizer(tf.Module):
 
     @property
     def slots(self) -> State:
-        """Return everything that the next update depends on apart from the weights, by name, for checkpoints."""
+        """Return all variables that the next update depends on, except the weights, by name, for checkpoints."""
         variables = [slot for slots in (*self.kinds.values(), self.ema) for slot in slots.values()]
         return {slot.name.removesuffix(":0"): slot for slot in variables} | self.counts
 
     @property
     def counts(self) -> dict[str, tf.Variable]:
-        """Return what it has of the number of updates, by name."""
+        """Return its variables that depend on the number of updates, by name."""
         counts = {"applied": self.applied, "ema_total": self.ema_total}
         return {name: count for name, count in counts.items() if count is not None}
 
     def updater(self, guard: UpdateGuard, divided: Buckets) -> Updater:
-        """Return the function that updates every weight if the guard lets the update pass.
+        """Return a function that updates every weight if the guard accepts the update.
 
-        divided: the buckets of a distributed optimizer; of no use here.
+        divided: the buckets of a distributed optimizer; not used here.
         """
 
         def update(gradients: Sequence[tf.Tensor], loss: tf.Tensor, rate: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -157,9 +160,9 @@ class Optimizer(tf.Module):
     def apply(
         self, gradients: Sequence[tf.Tensor], norm: tf.Tensor, rate: tf.Tensor, go: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Clip the gradients by their global norm, then update every weight; change nothing unless `go`.
+        """Clip the gradients by their global norm and update every weight. If `go` is false, change nothing.
 
-        gradients: in the order of `weights`. norm: their global norm; norm, rate and go are scalars. Return the rule's
+        gradients: in the order of `weights`. norm: their global norm. norm, rate and go are scalars. Return the rule's
         measures.
         """
         scale = self._clip(norm)
@@ -169,16 +172,16 @@ class Optimizer(tf.Module):
         return self.rule.measures(ratios)
 
     def _clip(self, norm: tf.Tensor) -> tf.Tensor:
-        """Return what gradients of this global norm are multiplied by; some optimizers do not clip them."""
+        """Return the factor that clips gradients with this global norm; 1 for an optimizer that does not clip."""
         return tf.constant(1.0) if self.config.kind.instead else self.clip_norm / tf.maximum(norm, self.clip_norm)
 
     def _piece(self, name: str, weight: tf.Tensor) -> Piece:
-        """Return what the rule sees of a weight. weight: all of it, or the rows of it that the slots are of."""
+        """Return the arguments of the rule for a weight. weight: all of it, or the rows that the slots have."""
         slots = {kind: slots[name] for kind, slots in self.kinds.items()}
         return Piece(name, weight, slots, self.decay[name], self.applied)
 
     def _update_slots(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor) -> None:
-        """Update the slots with the gradients times a scale, and count the update."""
+        """Update the slots with the gradients times `scale`, and count the update."""
         for (name, weight), gradient in zip(self.weights.items(), gradients, strict=True):
             slots = self._piece(name, weight).slots
             for kind, value in self.rule.new_slots(gradient * scale, slots).items():
@@ -187,9 +190,9 @@ class Optimizer(tf.Module):
             self.applied.assign_add(1.0)
 
     def _update_weights(self, gradients: Sequence[tf.Tensor], rate: tf.Tensor) -> tf.Tensor:
-        """Update every weight from the slots; return by what its step was multiplied, one ratio for each weight.
+        """Update every weight from the slots; return the ratio of each weight.
 
-        gradients: those that are in the slots.
+        gradients: those that `_update_slots` read, before clipping.
         """
         ratios = []
         for (name, weight), gradient in zip(self.weights.items(), gradients, strict=True):
@@ -202,10 +205,10 @@ class Optimizer(tf.Module):
         return tf.stack(ratios)
 
     def _average(self, weights: Sequence[tf.Tensor]) -> None:
-        """Move the average of the weights, if there is one, towards their new values, or this rank's pieces of them.
+        """Update the moving average, if there is one, with the new weights. weights: all, or this rank's pieces.
 
-        E <- d E + (1 - d) w, from 0 on. Readers divide it by `ema_total`, the same recurrence with w = 1. So the
-        initial weights are no part of it.
+        E <- d E + (1 - d) w, from E = 0 on. Readers divide E by `ema_total`, which is the same recurrence with w = 1.
+        So the initial weights do not count.
         """
         if self.ema_total is not None:
             share = 1 - self.config.ema
@@ -214,18 +217,18 @@ class Optimizer(tf.Module):
             self.ema_total.assign_add(share * (1.0 - self.ema_total))
 
     def _sums(self, piece: Piece, gradient: tf.Tensor, direction: tf.Tensor) -> list[tf.Tensor]:
-        """Return the sums of squares from which `_ratio` is computed, or this rank's terms of them."""
+        """Return the sums of squares that `_ratio` depends on, or this rank's terms of them."""
         return [self._squares(piece.name, each) for each in self.rule.to_square(piece, gradient, direction)]
 
     def _squares(self, name: str, values: tf.Tensor) -> tf.Tensor:
-        """Return the sum of the squares of values that have the shape of a weight, or of this rank's piece of it."""
+        """Return the sum of the squares of `values`, which have the shape of a weight or of this rank's piece."""
         return sum_of_squares(values)
 
     def _ratio(self, name: str, sums: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Return the number by which the step of a weight is multiplied. sums: of the whole weight."""
+        """Return the ratio of a weight, or 1 if it has none. sums: over the whole weight."""
         return self.rule.ratio(sums, self._size(name)) if name in self.adapted else tf.constant(1.0)
 
     def _size(self, name: str) -> int:
-        """Return the number of elements of a weight, as a whole."""
+        """Return the number of elements of the whole weight."""
         size: int = self.weights[name].shape.num_elements()
         return size

@@ -21,7 +21,7 @@ Loss = Callable[[Groups], tuple[Sums, tf.Tensor]]  # of a micro-batch: its measu
 
 
 class Overlap:
-    """Add up the gradients of the micro-batches and sum them over the ranks, at the same time."""
+    """Sum the gradients over the micro-batches and over the ranks at the same time."""
 
     def __init__(self, accumulator: Accumulator, reducer: ByBuckets) -> None:
         self.accumulator, self.reducer, self.comm = accumulator, reducer, accumulator.comm
@@ -34,7 +34,7 @@ class Overlap:
     def sum(
         self, batches: Sequence[Batch], weights: Sums, step: tf.Tensor, each: Each = no_progress
     ) -> tuple[list[tf.Tensor], Sums]:
-        """Return the gradients summed over the micro-batches and the ranks, and the sums of this rank's measures."""
+        """Return the gradients summed over micro-batches and ranks, and the sums of this rank's measures."""
         *before, last = batches
         sums = self.accumulator.add(before, weights, step, each) if before else {}
         replicas = self.comm.replicas
@@ -44,15 +44,15 @@ class Overlap:
         return gradients, {name: sums.get(name, 0.0) + value for name, value in measures.items()}
 
     def reduce(self, gradients: Tensors, scalars: Tensors) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Return the gradients, which are summed already, and the sums of the scalars over all ranks."""
+        """Return the gradients, which are already summed, and the sums of the scalars over all ranks."""
         return list(gradients), self.comm.all_reduce(scalars)
 
     def _last_micro_batch(
         self, batch: Batch, weights: Sums, step: tf.Tensor, place: tf.Tensor, single: bool
     ) -> tuple[list[tf.Tensor], Sums]:
-        """Return the sums over all micro-batches and ranks of the gradients, and this micro-batch's measures.
+        """Return the gradients summed over all micro-batches and ranks, and this micro-batch's measures.
 
-        A bucket's collective starts when the last of its gradients is computed.
+        A bucket's collective starts when all its gradients are computed.
         """
         reduced, waiting = dict[int, tf.Tensor](), list(enumerate(self.reducer.buckets))
         stored: dict[int, tf.Tensor] = {}
@@ -63,7 +63,7 @@ class Overlap:
             for name, gradient in gradients.items():
                 place = places[name]
                 self.accumulator.add_gradient(place, gradient, single)
-                # Read from the variable: TensorFlow would merge the addition into those of the backward pass, in
+                # Read from the variable: TensorFlow would merge this addition with the backward pass's additions, in
                 # another order, and the bits would not be those without overlap.
                 read[place] = self.accumulator.gradients[place].read_value()
             stored.update(read)
@@ -77,7 +77,7 @@ class Overlap:
         return [reduced[place] for place in range(len(places))], measures
 
     def _tape_backward(self, loss: Loss, store: Store) -> Sums:
-        """Store the gradients of the loss, segment after segment; return its measures."""
+        """Pass the gradients of the loss to `store`, segment by segment; return the measures."""
         with tf.GradientTape(persistent=True) as tape:
             boundaries = Boundaries(tape)
             measures, total = loss(Groups(self._first_layers, lambda function, *x: function(*x), boundaries.add))
@@ -86,7 +86,7 @@ class Overlap:
         return measures
 
     def _programs_backward(self, loss: Loss, store: Store) -> Sums:
-        """Do the same with segments that XLA compiles."""
+        """Do the same as `_tape_backward`, with segments that XLA compiles."""
         programs = Programs(self._weights, self._first_layers)
         last: list[tf.Tensor] = []
 

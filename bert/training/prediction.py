@@ -21,21 +21,21 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
 
     def sizes(self, indices: np.ndarray) -> np.ndarray:
-        """Return a number for each sample [n] that is larger for those with more tokens."""
+        """Return a number for each sample [n]: the more tokens a sample has, the larger is its number."""
 
     def read(self, indices: np.ndarray) -> sampler.Batch:
-        """Return the features of samples [n, ...]."""
+        """Return the features of these samples [n, ...]."""
 
 
 def predict(
     step: Step, data: Samples, batch: BatchConfig, alive: Callable[[], None], *, by_position: bool = False
 ) -> dict[str, np.ndarray]:
-    """Return the outputs of the task's `predict` for all samples, in order [n, ...]; the same on all ranks.
+    """Return the outputs of the task's `predict` for all samples, in order [n, ...], the same on all ranks.
 
-    Each replica of the model computes its share, in batches of similar length without the padding that all have. The
-    outputs are then summed over the replicas, of which the others have zeros. by_position: outputs have the positions
-    as their second axis; those beyond the longest sample of a batch are 0. All of it is held in memory. alive: is
-    called for each batch, so that the watchdog does not take a large data set for a run that hangs.
+    Each replica of the model computes its share, in batches of samples of similar length; padding that all samples of a
+    batch have is removed. The outputs are then summed over the replicas: a replica has zeros for the samples of the
+    others. All outputs are held in memory. by_position: the second axis of the outputs is the position; beyond the
+    longest sample of a batch they are 0. alive: called for each batch, for the watchdog.
     """
     size, width = batch.per_device, data.spec["input_ids"]["shape"][-1]
     order = np.argsort(data.sizes(np.arange(len(data))), kind="stable")

@@ -48,9 +48,9 @@ def before_weights(
 
 
 def before_updates(config: TrainConfig, comm: Communicator, data: Path, tokens: int) -> str | None:
-    """Check what must hold before the first update; return a warning, or None. Raise UsageError.
+    """Check what must hold before the first update; return a warning or None. Raise UsageError.
 
-    data: their folder. tokens: of a sequence.
+    data: folder of the data. tokens: length of a sequence.
     """
     check_folders_differ(config.run.path, data)
     kernels(config.model, config.precision, tokens)
@@ -66,10 +66,7 @@ def check_folders_differ(run: Path, data: Path) -> None:
 
 
 def settings_without_effect(parallel: ParallelConfig, model: ModelConfig, replicas: int) -> str | None:
-    """Return which settings of `parallel` have no effect on this many replicas of the model, in one line.
-
-    Return None if all have one.
-    """
+    """Return a line about settings of `parallel` that have no effect on this many replicas; None if there are none."""
     settings = flatten(dataclasses.replace(parallel, tensor=1))
     changed = [f"parallel.{name}" for name, value in settings.items() if value != getattr(UNDIVIDED, name)]
     if replicas == 1 and changed:
@@ -94,10 +91,10 @@ def memory(
     kept: int = cost.MOMENTS,
     beside: int = 0,
 ) -> None:
-    """Raise ResourceError if weights, gradients and moments alone need more than the memory of the device.
+    """Raise ResourceError if weights, gradients and moments alone need more than the device's memory.
 
-    Otherwise the system would kill the process while the weights are made. further: trained beside the model.
-    in_encoder, teacher, kept, beside: as `cost.state_bytes` has them.
+    Otherwise the system would kill the process while it makes the weights. further: encoder that is trained beside the
+    model. in_encoder, teacher, kept, beside: as in `cost.state_bytes`.
     """
     device = comm.device.memory if comm.device.is_gpu else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if device is None:
@@ -119,7 +116,7 @@ def memory(
 
 
 def frozen(init: InitConfig, model: ModelConfig) -> None:
-    """Raise UsageError if more layers are to be frozen than there are, or if their weights would stay random."""
+    """Raise UsageError if more layers are to be frozen than there are, or if frozen weights would be random."""
     if init.frozen_layers > model.num_hidden_layers:
         raise UsageError(
             f"init.frozen_layers {init.frozen_layers} is more than the {model.num_hidden_layers} layers of the model"
@@ -135,11 +132,10 @@ def _what_freezes(init: InitConfig) -> str:
 
 
 def parts(model: ModelConfig, run: RunConfig, comm: Communicator, further: ModelConfig | None = None) -> None:
-    """Raise UsageError if the model cannot be divided into the parts that the ranks are to hold.
+    """Raise UsageError if the model cannot be divided among the ranks of a group.
 
-    further: trained beside it.
-
-    Report on stderr, once, if the parts of one model are on several hosts: each layer then waits for the network.
+    further: encoder that is trained beside the model. Warn on stderr, once, if the parts of one model are on several
+    hosts: each layer then waits for the network.
     """
     count, common = comm.parts.count, 0
     for name, each in (("model.", model), ("the generator's ", further)):
@@ -169,7 +165,7 @@ def parts(model: ModelConfig, run: RunConfig, comm: Communicator, further: Model
 
 
 def kernels(model: ModelConfig, precision: PrecisionConfig, tokens: int) -> None:
-    """Raise UsageError if the model asks for a kernel that does not run here, or whose results are wrong.
+    """Raise UsageError if the model asks for a kernel that does not run here, or that gives wrong results.
 
     tokens: length of the run's sequences.
     """
@@ -178,10 +174,10 @@ def kernels(model: ModelConfig, precision: PrecisionConfig, tokens: int) -> None
 
 
 def same_on_all_ranks(settings: dict[str, Any], data: Manifest, state: State, run: Path, comm: Communicator) -> None:
-    """Raise UsageError if a rank's settings, data, code or versions differ from rank 0's.
+    """Raise UsageError if this rank's settings, data, code or versions differ from rank 0's.
 
-    Raise ResourceError if the disk is too small for the checkpoints. All ranks raise together. settings: the flattened
-    configuration, without what may differ between ranks.
+    The other ranks then raise UserError. Raise ResourceError if the disk is too small for the checkpoints. settings:
+    the flattened configuration, without fields that may differ between ranks.
     """
     mine = {**settings, **outputs.versions(), "data": manifest.content_hash(data.path), "code": code()}
     theirs = comm.broadcast_object(mine)
@@ -204,7 +200,7 @@ def same_on_all_ranks(settings: dict[str, Any], data: Manifest, state: State, ru
 
 
 def code(root: Path = Path(__file__).parents[2]) -> str:
-    """Return a hash of the Python files that train."""
+    """Return a hash of the Python files that a training run may use."""
     digest = hashlib.sha256()
     packages = ("bert", "squad", "tasks", "extensions")
     for path in sorted(path for package in packages for path in (root / package).rglob("*.py")):
@@ -215,7 +211,7 @@ def code(root: Path = Path(__file__).parents[2]) -> str:
 def shared(run: Path, comm: Communicator) -> None:
     """Raise UsageError on all ranks unless all of them see rank 0's files in the folder `run`.
 
-    Ranks that have pieces of the variables write them there.
+    Ranks with pieces of the variables write them there.
     """
     probe = run / f".seen-{comm.broadcast_object(secrets.token_hex(8))}"
     try:

@@ -12,17 +12,17 @@ UPDATES = 5
 
 
 def never(run: RunConfig) -> str:
-    """Return that `run.profile` is after the last update, in one line; empty if it is not."""
+    """Return one line if `run.profile` is after the last update, else ""."""
     if run.profile <= run.steps:
         return ""
     return f"run.profile {run.profile} profiles nothing, as the run ends after update {run.steps}"
 
 
 class Profiler:
-    """Profile `UPDATES` updates from `run.profile` on, or fewer if the run ends before.
+    """Profile `UPDATES` updates from `run.profile` on, or fewer if the run ends earlier.
 
-    TensorFlow's trace is written to the run's `events/`, for TensorBoard; Horovod's to `timeline.json`, for
-    chrome://tracing or ui.perfetto.dev.
+    TensorFlow's trace is written to the run's `events/`, for TensorBoard. Horovod's trace is written to
+    `timeline.json`, for chrome://tracing or ui.perfetto.dev.
     """
 
     def __init__(self, run: RunConfig, comm: Communicator) -> None:
@@ -31,7 +31,7 @@ class Profiler:
 
     @contextlib.contextmanager
     def update(self, step: int) -> Iterator[None]:
-        """Profile the block, which makes update number `step`, if it is one of the chosen ones."""
+        """Profile the block if update number `step`, which it makes, is to be profiled."""
         if self.first and step == self.first:
             self._start()
         with tf.profiler.experimental.Trace("update", step_num=step) if self._on else contextlib.nullcontext():

@@ -12,7 +12,7 @@ Tensors = Sequence[tf.Tensor]
 
 
 class Reducer(Protocol):
-    """What sums over the ranks."""
+    """Sums gradients and scalars over the ranks."""
 
     def reduce(self, gradients: Tensors, scalars: Tensors) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """Return the sums of the gradients over the replicas, and of the scalars over all ranks."""
@@ -22,7 +22,7 @@ class Together:
     """Sum gradients and scalars in one collective."""
 
     def __init__(self, comm: Communicator, fp16: bool) -> None:
-        """fp16: whether gradients travel as float16."""
+        """fp16: whether gradients are sent as float16."""
         self.comm, self.fp16 = comm, fp16
 
     def reduce(self, gradients: Tensors, scalars: Tensors) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
@@ -43,21 +43,21 @@ class ByBuckets:
         return [sums[place] for place in range(len(gradients))], self.comm.all_reduce(scalars)
 
     def sum(self, bucket: Tensors) -> list[tf.Tensor]:
-        """Return the sums of the gradients of a bucket."""
+        """Return the sums over the replicas of a bucket's gradients."""
         return self.comm.replicas.all_reduce(bucket, len(bucket) if self.fp16 else 0)
 
     def sum_in_graph(self, bucket: Tensors, number: int, scatter: bool = False) -> list[tf.Tensor]:
-        """Return the same within a graph; the collective starts when the last gradient of the bucket is computed."""
+        """Do the same as `sum`, in a graph. The collective starts when all gradients of the bucket are computed."""
         return self.comm.replicas.reduce_in_graph(bucket, f"bucket_{number}", fp16=self.fp16, scatter=scatter)
 
 
 class Sharded(ByBuckets):
-    """Give each rank the sums of its rows of the gradients, bucket after bucket."""
+    """Sum the gradients bucket by bucket; each rank gets its rows of the sums."""
 
     def sum(self, bucket: Tensors) -> list[tf.Tensor]:
-        """Return this rank's rows of the sums of a bucket."""
+        """Return this rank's rows of the sums of a bucket's gradients."""
         return self.comm.replicas.reduce_scatter(bucket, fp16=self.fp16)
 
     def sum_in_graph(self, bucket: Tensors, number: int, scatter: bool = True) -> list[tf.Tensor]:
-        """Return the same within a graph."""
+        """Do the same as `sum`, in a graph."""
         return super().sum_in_graph(bucket, number, scatter)

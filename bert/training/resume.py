@@ -54,11 +54,11 @@ MAY_BRANCH |= {"optimizer.minimum_rate", "optimizer.continuous"}
 
 
 def branch(config: TrainConfig, comm: Communicator, state: State, data: Manifest, vocab: Path) -> int:
-    """Restore update `config.init.step` of the run `config.init.source` on every rank, for another run; return it.
+    """Restore update `config.init.step` of the run `config.init.source` on every rank, for a new run; return that step.
 
-    The other run then is what that one would have been with its settings. Raise UsageError if its updates up to there
-    would have been others: by another configuration, other data, or other learning rates; InputError if it has no such
-    checkpoint.
+    The new run becomes what the source run would have become with the new settings. Raise UsageError if the new run
+    would have made other updates up to that step: because of another configuration, other data, or other learning
+    rates. Raise InputError if the source has no such checkpoint.
     """
     source, step = config.init.source, config.init.step
     if comm.rank == 0:
@@ -75,7 +75,7 @@ def branch(config: TrainConfig, comm: Communicator, state: State, data: Manifest
 
 
 def _check_rates(before: Mapping[str, Any], config: TrainConfig, source: Path) -> None:
-    """Raise UsageError if updates up to `init.step` had other learning rates than this run gives them."""
+    """Raise UsageError if the source's updates up to `init.step` had other learning rates than in this run."""
     names = {each.name for each in dataclasses.fields(OptimizerConfig)}
     theirs = OptimizerConfig(**{name: before[f"optimizer.{name}"] for name in names})
     growth = length.changes(source)
@@ -92,12 +92,12 @@ def _check_rates(before: Mapping[str, Any], config: TrainConfig, source: Path) -
 
 
 def is_longer_than(run: RunConfig, steps: Any) -> bool:
-    """Return whether a run has more updates than the number that was recorded."""
+    """Return whether a run has more updates than the recorded number."""
     return isinstance(steps, int) and run.steps > steps
 
 
 def will_be_extended(run: RunConfig) -> bool:
-    """Return whether a run that has begun is to become longer."""
+    """Return whether `run` gives more updates than the run that has begun in its directory."""
     saved = checkpoint.steps(run.path)
     if not saved:
         return False
@@ -110,7 +110,7 @@ def will_be_extended(run: RunConfig) -> bool:
 def _record_extension(config: TrainConfig, settings: Mapping[str, Any], step: int, offset: int) -> None:
     """Record and report that the run is longer than before, if it is. settings: `config` of its config.json.
 
-    offset: number of updates whose samples were left out so far.
+    offset: number of updates whose samples were skipped so far.
     """
     before, now = length.steps(config.run.path, settings, step), config.run.steps
     if before != now:
@@ -128,13 +128,13 @@ def begin(
     new_heads: tuple[str, ...],
     entries: Mapping[str, Any],
 ) -> None:
-    """Set the initial weights on every rank, and describe the run in its directory.
+    """Set the initial weights on every rank, and write the files that describe the run to its directory.
 
-    Heads in `new_heads`, and those that an import lacks, are initialised randomly if `start_from` has none; so is the
-    head of a task if its classes have other names, or another order, than those that `entries` names. Raise UsageError
-    if `start_from` has another vocabulary, IntegrityError if a file that describes it has changed.
+    A head in `new_heads`, or one that an import lacks, is initialised randomly if `start_from` has no such head. So is
+    the head of a task if `entries` names other classes than the head of `start_from`, or another order. Raise
+    UsageError if `start_from` has another vocabulary, IntegrityError if a file that describes it has changed.
 
-    entries: more entries of `config.json`, such as those of `bert.labels.Head.entries` and the name of the recipe.
+    entries: more entries of `config.json`, such as `bert.labels.Head.entries` and the name of the recipe.
     """
     if comm.rank == 0:
         if start_from is not None:
@@ -159,7 +159,7 @@ def begin(
 
 
 def _missing_heads(run: Path) -> tuple[str, ...]:
-    """Return the heads that an import lacks, from its `config.json`; a run that was trained here lacks none."""
+    """Return the heads that an imported model lacks, from its `config.json`; none for a run that was trained here."""
     settings = _settings(run)
     try:
         return tuple(map(str, settings.get("imported", {}).get("missing_heads", ())))
@@ -168,7 +168,7 @@ def _missing_heads(run: Path) -> tuple[str, ...]:
 
 
 def _head_of_other_classes(run: Path, entries: Mapping[str, Any]) -> str | None:
-    """Return the head that `entries` names if it is the run's as well, with other classes; report it on stderr."""
+    """Return the head that `entries` names if the run has the same head with other classes; report it on stderr."""
     ours, theirs = labels.of(entries, run), labels.of(_settings(run), run / "config.json")
     if ours is None or theirs is None or ours.kind != theirs.kind or not heads.KINDS[ours.kind].has_classes:
         return None
@@ -188,7 +188,7 @@ def _without(weights: State, head: str | None) -> State:
 
 
 def _settings(run: Path) -> dict[str, Any]:
-    """Return the content of the `config.json` of a run. Raise IntegrityError if it is damaged."""
+    """Return the content of a run's `config.json`. Raise IntegrityError if it is damaged."""
     try:
         return labels.settings(run)
     except InputError as error:
@@ -196,7 +196,7 @@ def _settings(run: Path) -> dict[str, Any]:
 
 
 def check_vocabulary(theirs: Path, ours: Path, causal: bool) -> None:
-    """Raise UsageError if the vocabularies differ; equal sizes would hide that the weights are for other words."""
+    """Raise UsageError if the vocabularies differ. With equal sizes, nothing else would show that the words differ."""
     if not theirs.exists():
         return
     if theirs.name != vocabulary.name_for(ours):
@@ -219,7 +219,8 @@ def check_vocabulary(theirs: Path, ours: Path, causal: bool) -> None:
 def _check_same(config: TrainConfig, data: Manifest) -> dict[str, Any]:
     """Return the configuration that the run recorded, with the number of updates that it began with.
 
-    Raise UsageError if that or the data differ in anything that its weights depend on. The run may have become longer.
+    Raise UsageError if the configuration or the data differ in something that the weights depend on. The run may have
+    become longer.
     """
     path = config.run.path / "config.json"
     recorded = _recorded(path.parent, config, data)
@@ -232,9 +233,10 @@ def _check_same(config: TrainConfig, data: Manifest) -> dict[str, Any]:
 
 
 def _recorded(run: Path, config: TrainConfig, data: Manifest) -> dict[str, Any]:
-    """Return the configuration that a run recorded, in the form of `flatten`, with the hash of its data.
+    """Return the configuration that a run recorded, in the form of `flatten`, and the hash of its data.
 
-    Raise IntegrityError if it is damaged, UsageError if it is of another version, or its samples had other rules.
+    Raise IntegrityError if it is damaged. Raise UsageError if it is of another version, or if its samples were made by
+    other rules.
     """
     path = run / "config.json"
     try:
@@ -257,9 +259,10 @@ def _recorded(run: Path, config: TrainConfig, data: Manifest) -> dict[str, Any]:
 def _check_settings(
     before: Mapping[str, Any], config: TrainConfig, data: Manifest, may: set[str], run: Path, remedy: str
 ) -> None:
-    """Raise UsageError if the configuration differs from that of a run, `before`, in more than the fields `may`.
+    """Raise UsageError if the configuration differs from a run's, `before`, in a field that may not differ.
 
-    remedy: what the given flags would let the user do.
+    may: fields that may differ beside the result of `may_change`. remedy: what the run's own flags would make possible,
+    for the message.
     """
     resolved = flatten(config) | {DATA: manifest.content_hash(data.path)}
     differing = sorted(key for key in resolved.keys() | before.keys() if resolved.get(key) != before.get(key))
@@ -272,7 +275,7 @@ def _check_settings(
 
 
 def _tell_other_code(run: Path, recorded: Mapping[str, Any]) -> None:
-    """Report that a run was begun by other code or other versions: it resumes, but not to the same bits."""
+    """Report that other code or other versions began the run. It resumes, but its bits may differ."""
     versions = recorded.get("versions")
     then = dict(versions) if isinstance(versions, dict) else {}
     then |= {"code": recorded["code"]} if "code" in recorded else {}

@@ -19,21 +19,24 @@ READ_AT_ONCE = 256
 BINS = 16  # of lengths
 LEAST_MARGIN = 0.03  # by which a rule must beat the larger class before it is reported, and in standard errors:
 STANDARD_ERRORS = 4.0
-MOST_CLASSES = 20  # whose shares are told
+MOST_CLASSES = 20  # whose shares are reported
 
 Figures = dict[str, float]
 
 
 def figures(samples: BatchSampler, updates: int, end: int, labelled: bool) -> Figures:
-    """Return what the updates 0..updates-1 read of a run that is planned to end with update `end`-1.
+    """Return statistics of the samples that updates 0..updates-1 read. end: planned number of updates of the run.
 
     labelled: whether the labels of the samples are learned.
 
-    samples, reads: numbers of both. different, least, most: how many samples were read at all, and how often the rarest
-    and the most frequent one. tokens, full: mean length, and share of sequences that fill all positions, of which
-    longer texts are cut. masked: share of the tokens that are to be predicted. label_<n>: share of class n.
-    length_rule, larger_class: how often the best rule that knows only a length tells the label, and how often the
-    larger class does.
+    - samples, reads: number of samples, and of times that one was read.
+    - different: how many samples were read at all. least, most: how often the rarest and the most frequent one were
+      read.
+    - tokens: mean length. full: share of sequences that fill all positions; longer texts were cut to that length.
+    - masked: share of the tokens that are to be predicted.
+    - label_<n>: share of class n.
+    - length_rule: how often the best rule that knows only a length predicts the label. larger_class: how often the most
+      frequent class is the label.
     """
     return _counted(samples, updates, end) | _seen(samples, updates * samples.batch.total, labelled)
 
@@ -72,7 +75,7 @@ def _seen(samples: BatchSampler, reads: int, labelled: bool) -> Figures:
 
 
 def _columns(batch: Batch) -> dict[str, np.ndarray]:
-    """Return what is looked at of each sample of a batch [n], or of each token with a tag for "label"."""
+    """Return the properties of each sample of a batch [n]; "label" is per token if the samples have tags."""
     arrays = {name: np.asarray(value) for name, value in batch.items()}
     if "input_mask" not in arrays:  # a stream of tokens
         return {}
@@ -89,7 +92,7 @@ def _columns(batch: Batch) -> dict[str, np.ndarray]:
 
 
 def _length_rule(columns: dict[str, np.ndarray]) -> Figures:
-    """Return the scores of the best of the rules that know one length, on the half that they were not learned on."""
+    """Return the score of the best rule that knows one length, on the half of the samples not used to learn it."""
     half = len(columns["label"]) // 2
     order = np.random.default_rng(0).permutation(len(columns["label"]))
     label = columns["label"][order]
@@ -104,7 +107,10 @@ def _length_rule(columns: dict[str, np.ndarray]) -> Figures:
 
 
 def _rule_score(lengths: np.ndarray, label: np.ndarray, half: int) -> float:
-    """Return how often the class that is most frequent among like lengths is right; learned on the first `half`."""
+    """Return how often a label is the most frequent one among samples of similar length.
+
+    The rule is learned on the first `half` samples and scored on the others.
+    """
     borders = np.unique(np.quantile(lengths[:half], np.arange(1, BINS) / BINS))
     bins = np.searchsorted(borders, lengths, side="left")
     table = np.zeros((len(borders) + 1, label.max() + 1), np.int64)
@@ -113,7 +119,7 @@ def _rule_score(lengths: np.ndarray, label: np.ndarray, half: int) -> float:
 
 
 def describe(figures: Figures, names: Sequence[str] = ()) -> str:
-    """Return the figures as a line for the user. names: of the classes."""
+    """Return the figures as one line for the user. names: of the classes."""
     size, reads = int(figures["samples"]), int(figures["reads"])
     parts = [f"{reads:,} reads of {size:,} samples ({reads / size:.3g} epochs)"]
     if "least" in figures:
@@ -131,7 +137,7 @@ def describe(figures: Figures, names: Sequence[str] = ()) -> str:
 
 
 def warnings(figures: Figures) -> list[str]:
-    """Return what is likely a fault of the data or of the program, as lines for the user."""
+    """Return lines for the user about what is probably a fault of the data or the program."""
     lines = []
     epochs = int(figures["reads"]) // int(figures["samples"])
     if figures.get("least", epochs) < epochs:

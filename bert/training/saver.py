@@ -25,10 +25,10 @@ SMALL = 256 << 20  # bytes that may be in memory twice, so that no update waits 
 
 
 class Saver:
-    """Write a run's checkpoints in a background thread, one at a time, from the values at the time of the save."""
+    """Write a run's checkpoints in a background thread, one at a time, with the values at the time of the save."""
 
     def __init__(self, run: Path, keep: int, keep_every: int, comm: Communicator) -> None:
-        """Keep the newest `keep` checkpoints, and those of multiples of `keep_every` if that is not 0."""
+        """Keep the newest `keep` checkpoints and, if `keep_every` is not 0, those whose step is a multiple of it."""
         self.run, self.keep, self.keep_every, self.comm = run, keep, keep_every, comm
         self.description: description.Hashes | None = None
         """hashes of the files that describe the run; None: of what they are at each save"""
@@ -38,7 +38,7 @@ class Saver:
         self._released: threading.Event | None = None  # is set when the values of the last save are not held any more
 
     def save(self, step: int, state: State) -> None:
-        """Start to write the checkpoint of `step`. All ranks must call it. Raise what `wait` raises."""
+        """Start to write the checkpoint of `step`. All ranks must call this. Raise what `wait` raises."""
         self.wait()
         pieces, run = own_pieces(state, self.comm), self.run
         places = {name: piece.place for name, piece in pieces.items()}
@@ -53,7 +53,7 @@ class Saver:
             self._writing = self._start(functools.partial(checkpoint.save, run, step, **self._settings()), values)
 
     def _start(self, write: Callable[..., Any], values: dict[str, tf.Tensor]) -> Future[Any]:
-        """Start to write the values; when they are written, empty `values`."""
+        """Start to write the values. Empty `values` when they are written."""
         self._released = released = threading.Event()
         size = sum(value.dtype.size * value.shape.num_elements() for value in values.values())
         if self.comm.device.is_gpu or size <= SMALL:
@@ -71,9 +71,9 @@ class Saver:
         return {"keep": self.keep, "keep_every": self.keep_every, "described": self.description}
 
     def release(self) -> None:
-        """Wait until a change of the variables needs no second copy of the values that are being written.
+        """Wait until variables can change without a second copy of the values that are being written.
 
-        Values that are held are never overwritten: a change gives the variable new memory. So without this wait a large
+        Values that are held are never overwritten: a change gives the variable new memory. Without this wait, a large
         state would be in memory twice.
         """
         if self._released is not None:
@@ -90,15 +90,19 @@ class Saver:
         return True
 
     def join(self, ranks: float) -> None:
-        """Start to join the pieces on rank 0, if this many ranks are all that there are. All ranks must call it."""
+        """Start to join the pieces on rank 0 if `ranks`, the number of ranks that have written theirs, is all ranks.
+
+        All ranks must call this.
+        """
         if self._join is not None and ranks == self.comm.size:
             join, self._join = self._join, None
             self._writing = self._thread.submit(join) if self.comm.rank == 0 else None
 
     def wait(self) -> None:
-        """Wait until the checkpoint is on the disk; ranks other than 0, until their pieces are. All ranks must call it.
+        """Wait until the checkpoint is on the disk; on ranks other than 0, until their pieces are.
 
-        Raise ResourceError if there was no space for it, UserError if another rank could not write its pieces.
+        All ranks must call this. Raise ResourceError if there was no space, UserError if another rank could not write
+        its pieces.
         """
         if self._join is not None and self._writing is not None:
             error = self._writing.exception()

@@ -39,7 +39,7 @@ def learning_rate(done: float, optimizer: OptimizerConfig, steps: int) -> float:
 
 
 def unfinished(optimizer: OptimizerConfig, steps: int) -> str:
-    """Return that the warm-up is longer than a run of `steps` updates, in one line; empty if it is not."""
+    """Return one line if the warm-up does not end within a run of `steps` updates, else ""."""
     if optimizer.warmup_start + optimizer.warmup_steps <= optimizer.first_step + steps:
         return ""
     return (
@@ -50,9 +50,9 @@ def unfinished(optimizer: OptimizerConfig, steps: int) -> str:
 
 
 def unspent(budget: float, spent: float, rate: float, steps: int) -> str:
-    """Return that `steps` updates ended a run with a tenth or more of its budget of hours left; empty if they did not.
+    """Return one line if `steps` updates ended a run with a tenth or more of its budget of hours left, else "".
 
-    rate: the learning rate of the last update, which the schedule took from the hours that were spent.
+    rate: the learning rate of the last update, which followed the hours spent.
     """
     if spent > 0.9 * budget:
         return ""
@@ -88,11 +88,11 @@ def stable(
     minimum: float = 0.0,
     warmup_start: int = 0,
 ) -> float:
-    """Return the learning rate after `done` updates: warm-up as in `polynomial`, then `peak` up to `decay_start`.
+    """Return the learning rate after `done` updates: warm-up as in `polynomial`, then `peak` until `decay_start`.
 
-    From there it falls to `minimum` at `steps`: by (peak - minimum) * share ** power, where share is that of the decay
-    which is over (Hagele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations"; 1 -
-    sqrt is power 0.5). If `decay_start` is 0 it never falls.
+    After that it decays to `minimum` at `steps`: it is peak - (peak - minimum) * share ** power, where share is the
+    part of the decay that is done (Hagele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training
+    Durations"; 1 - sqrt is power 0.5). If `decay_start` is 0, it never decays.
     """
     warmup_end = warmup_start + warmup_steps
     if done < warmup_end:
@@ -116,9 +116,9 @@ def polynomial(
 ) -> float:
     """Return the learning rate after `done` updates: warm-up from 0 to `peak`, then decay to `minimum` at `steps`.
 
-    As in optimization.py of google-research/bert, the first update has rate 0, and the decay, peak * (1 - done / steps)
-    ** power for a minimum of 0, counts from update 0. So the rate jumps down at the end of the warm-up, by 15 % in the
-    first phase of NVIDIA's LAMB recipe. With `continuous` the decay starts at the peak. As in the optimization.py of
+    As in optimization.py of google-research/bert, the first update has rate 0. The decay counts from update 0; for a
+    minimum of 0 it is peak * (1 - done / steps) ** power. So the rate jumps down at the end of the warm-up, by 15 % in
+    the first phase of NVIDIA's LAMB recipe. With `continuous` the decay starts at the peak. As in optimization.py of
     MLPerf's reference, the warm-up may start before the first update, at update `warmup_start`.
     """
     warmup_end = warmup_start + warmup_steps

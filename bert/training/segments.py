@@ -25,7 +25,7 @@ Pass = Callable[[tf.Tensor | None], tuple[Gradients, tf.Tensor | None]]  # upstr
 
 
 class Segment(NamedTuple):
-    """A part of the forward pass: `target` is computed from `source` and the weights of these names."""
+    """A part of the forward pass: it computes `target` from `source` and the weights of these names."""
 
     target: tf.Tensor
     source: tf.Tensor | None  # None: the first segment, which reads the batch
@@ -33,13 +33,13 @@ class Segment(NamedTuple):
 
 
 class Boundaries:
-    """The states at which a forward pass, recorded by a persistent tape, is divided."""
+    """The states that divide a forward pass, which a persistent tape records, into segments."""
 
     def __init__(self, tape: tf.GradientTape) -> None:
         self._tape, self._states = tape, list[tuple[tf.Tensor, tf.Tensor]]()
 
     def add(self, x: tf.Tensor) -> tf.Tensor:
-        """Return x as the source of what follows."""
+        """End a segment at the state x; return x as the source of the next segment."""
         source = tf.stop_gradient(x)
         self._tape.watch(source)
         self._states.append((x, source))
@@ -67,16 +67,17 @@ class Boundaries:
 
 
 class Programs:
-    """The segments of a forward pass that XLA compiles, each with its backward pass, as programs of their own."""
+    """Segments that XLA compiles: the forward and the backward pass of each segment are separate programs."""
 
     def __init__(self, weights: dict[str, tf.Variable], first_layers: Sequence[int]) -> None:
         self._weights, self._passes = weights, list[Pass]()
         self._names = names_of_segments(list(weights), first_layers)  # of the segments that have not run
 
     def run(self, function: Callable[..., tf.Tensor], *x: tf.Tensor) -> tf.Tensor:
-        """Return function(*x): of the embeddings, without x, then of each group of layers and the state before it.
+        """Return function(*x), for the next segment.
 
-        The function is traced twice, and must compute the same both times.
+        Call this for the embeddings, without x, then for each group of layers, with the state before it. The function
+        is traced twice, and must compute the same both times.
         """
         names = self._names.pop()
 
@@ -97,7 +98,7 @@ class Programs:
     def run_heads(
         self, function: Callable[[tf.Tensor], tuple[dict[str, tf.Tensor], tf.Tensor]], x: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Return the measures of function(x) = (measures, loss), computed together with the gradients of the loss."""
+        """Return the measures of function(x) = (measures, loss). The same program computes the loss's gradients."""
         names = self._names.pop()
 
         @graphs.function(jit_compile=True)
@@ -123,17 +124,17 @@ class Programs:
         x: Sequence[tf.Tensor],
         upstream: tf.Tensor | None,
     ) -> tuple[Gradients, list[tf.Tensor]]:
-        """Return the dense gradients by the weights of these names, and those by x."""
+        """Return the dense gradients of `target` by the weights of these names, and by x."""
         gradients = tape.gradient(target, [*(self._weights[name] for name in names), *x], output_gradients=upstream)
         dense = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
         return dict(zip(names, dense, strict=False)), dense[len(names) :]
 
 
 def names_of_segments(names: Sequence[str], first_layers: Sequence[int]) -> list[list[str]]:
-    """Divide the names of weights into those of heads, of groups of layers from the last one on, and of embeddings.
+    """Divide the names of weights into segments: heads, groups of layers from the last one on, embeddings.
 
-    first_layers: of each group, ascending. The heads' segment has the embeddings too, because heads may be tied to
-    them.
+    first_layers: first layer of each group, ascending. The segment of the heads also has the embeddings, because heads
+    may be tied to them.
     """
     ends = [0, *(first + 1 for first in first_layers), float("inf")]  # depths at which the segments begin
     between = [[name for name in names if low <= depth(name) < high] for low, high in itertools.pairwise(ends)]
@@ -142,9 +143,9 @@ def names_of_segments(names: Sequence[str], first_layers: Sequence[int]) -> list
 
 
 def in_order(passes: Iterable[Pass], store: Store) -> None:
-    """Call `store` with the gradients that each segment completes; the next one waits for what it returns.
+    """Call `store` with the gradients of each segment. The next segment waits for what `store` returns.
 
-    passes: the backward passes of the segments, from the heads' on.
+    passes: the backward passes of the segments, beginning with the heads.
     """
     upstream: tf.Tensor | None = None
     tied: Gradients | None = None

@@ -29,7 +29,7 @@ class Best:
 
 
 def read(run: Path) -> Best | None:
-    """Return what `best.json` of a run says; None if there is none. Raise IntegrityError if it is damaged."""
+    """Return the content of a run's `best.json`; None if there is none. Raise IntegrityError if it is damaged."""
     if not (run / BEST).exists():
         return None
     remedy = "remove it to use the newest checkpoint"
@@ -46,13 +46,13 @@ class Selection:
     """The best evaluation of a run so far, and the number of evaluations since."""
 
     def __init__(self, measure: str, patience: int) -> None:
-        """patience: evaluations without improvement after which the run ends; 0: it never ends early."""
+        """patience: number of evaluations without improvement after which the run ends; 0: it does not end early."""
         self.measure, self.patience = measure, patience
         self.best: Best | None = None
         self.since = 0
 
     def add(self, step: int, value: float) -> bool:
-        """Count the evaluation after update `step`; return whether it is better than all before. NaN never is."""
+        """Count the evaluation after update `step`; return whether it is the best so far. NaN never is."""
         if math.isfinite(value) and (self.best is None or value > self.best.value):
             self.best, self.since = Best(step=step, measure=self.measure, value=value, scale=SCALE), 0
             return True
@@ -60,11 +60,11 @@ class Selection:
         return False
 
     def is_over(self) -> bool:
-        """Return whether the run has not become better for as many evaluations as it has patience for."""
+        """Return whether the last `patience` evaluations brought no improvement."""
         return 0 < self.patience <= self.since
 
     def replay(self, run: Path, step: int) -> None:
-        """Count the evaluations up to update `step` that `metrics.jsonl` of a run has. Forget what was counted."""
+        """Count anew, from `metrics.jsonl`, the run's evaluations up to update `step`."""
         self.best, self.since = None, 0
         if not (run / journal.NAME).exists():
             return

@@ -10,7 +10,7 @@ class SpikeDetector(tf.Module):
     """Keep the last losses; its variable is part of a checkpoint."""
 
     def __init__(self, factor: float) -> None:
-        """factor: how many times the median of the last losses a spike exceeds; 0 detects none."""
+        """factor: a loss above this multiple of the median of the last losses is a spike; 0: detect none."""
         super().__init__()
         self.factor = factor
         # Infinite until there are enough losses for a median, so that nothing is a spike before that.

@@ -47,7 +47,7 @@ class Step:
         parallel: ParallelConfig = UNDIVIDED,
         frozen: State = NO_VARIABLES,
     ) -> None:
-        """frozen: weights of the task that the optimizer does not have, because they do not change."""
+        """frozen: weights of the task that the optimizer lacks, because they do not change."""
         self.task, self.optimizer, self.comm, self.replicas = task, optimizer, comm, comm.replicas
         tf.config.experimental.enable_tensor_float_32_execution(precision.compute == "tf32")  # TensorFlow's default: on
         scaled = precision.compute == "float16" or precision.compress
@@ -90,12 +90,12 @@ class Step:
         lap: Callable[[str], None] = lambda kind: None,
         each: Each = no_progress,
     ) -> dict[str, float]:
-        """Run update number `step`; return its measures, and under "stop" and "written" how many ranks said so.
+        """Make update number `step`; return its measures, and as "stop" and "written" how many ranks gave these flags.
 
-        stop: this rank was asked to stop. written: it has written its pieces of a checkpoint. seconds: time to add to
-        the run clock (rank 0's value is used). before_change: called before a variable of `state` changes. lap: called
-        with "compute" or "communication", what the time since its last call was spent on. each: called when a
-        micro-batch is computed, or several as one program, with the number of those that are and of all.
+        stop: this rank was asked to stop. written: this rank has written its pieces of a checkpoint. seconds: time to
+        add to the run clock (rank 0's value counts). before_change: called before a variable of `state` changes. lap:
+        called with "compute" or "communication", the kind of the time since its last call. each: called after each
+        micro-batch, or after each program for several of them, with the numbers of computed and of all micro-batches.
         """
         weights = sum_over_ranks([self.task.weights(batch) for batch in batches], self.task.names, self.comm)
         lap("communication")
@@ -121,10 +121,11 @@ class Step:
         return mean_measures(self.task.objectives, totals, weights) | measured
 
     def _divided_by(self, weights: Sums) -> Sums:
-        """Return what the summed loss of each objective is divided by, if the samples of the update have these weights.
+        """Return what to divide the summed loss of each objective by. weights: of the update's samples.
 
-        The norm at which gradients are clipped is in proportion: an update is clipped just if the gradient of the mean
-        over its own samples would be. Otherwise those whose samples weigh much would lose more than the others.
+        If the only objective is divided by another number than its weight, the norm that gradients are clipped at is
+        scaled by weight / number. So an update is clipped exactly if the gradient of the mean over its own samples
+        would be. Otherwise updates with large weights would be clipped more than others.
         """
         divisors = {name: tf.constant(value, tf.float32) for name, value in self._divisors.items()}
         for name, value in divisors.items() if len(weights) == 1 else ():
@@ -132,7 +133,7 @@ class Step:
         return weights | divisors
 
     def _added_up(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Return the gradients, with the sums over the parts of the model of those of which each part has a term."""
+        """Return the gradients. If each part of the model has only a term of a gradient, sum it over the parts."""
         whole = list(gradients)
         if self._terms:
             sums = self.comm.group.all_reduce([whole[place] for place in self._terms])
@@ -141,16 +142,19 @@ class Step:
         return whole
 
     def _own(self, measures: Sums) -> Sums:
-        """Return the measures that this rank adds, sorted; all parts of a replica have the same, so the first adds."""
+        """Return this rank's terms of the measures, sorted by name.
+
+        All parts of a replica have the same measures, so only the first part adds them.
+        """
         is_first = self.comm.group.rank == 0
         return {name: measures[name] if is_first else tf.zeros([]) for name in sorted(measures)}
 
     def evaluate(self, batches: Mapping[str, Sequence[Batch]]) -> dict[str, float]:
-        """Return the figures of the batches of all ranks, by the name of their source (`Evaluation.of_all_ranks`)."""
+        """Return the figures over the batches of all ranks. batches: by source (see `Evaluation.of_all_ranks`)."""
         return self._evaluation.of_all_ranks(batches)
 
     def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the outputs of the task's `predict` for a batch, without dropout. All parts of a model call it."""
+        """Return the outputs of the task's `predict` for a batch, without dropout. All parts of a model call this."""
         with self.comm.sums_over_parts():
             outputs: dict[str, tf.Tensor] = self._predict(batch)
             return outputs

@@ -16,7 +16,7 @@ from bert.training.distributed import on_rank_zero
 
 
 def fetch_on_each_host(comm: Communicator, *fetches: Callable[[], None]) -> None:
-    """Call the functions on one rank of each host; the others wait. If one fails, all ranks raise an error."""
+    """Call the functions on one rank of each host while the others wait. If one fails, all ranks raise an error."""
     problem: Exception | None = None
     if comm.local_rank == 0:
         try:
@@ -35,15 +35,16 @@ def fetch_on_each_host(comm: Communicator, *fetches: Callable[[], None]) -> None
 
 
 def take_up(run: Path, comm: Communicator) -> None:
-    """Bring what the store has of a run that goes on to the machine of rank 0."""
+    """Bring a run that goes on from its object store to the machine of rank 0, if it has a URL."""
     if url_of(run) is not None:
         on_rank_zero(lambda: str(STORES["take_up"](run)), comm)
 
 
 def mirrored(run: RunConfig, comm: Communicator) -> AbstractContextManager[None]:
-    """Send a run to its URL, if it has one, while the block runs; all ranks wait until it is there at the end.
+    """Copy a run to its URL, if it has one, while the block runs. At the end all ranks wait until the copy is complete.
 
-    At the end a failure is raised, as `bert.core.stores.fetch` has it; before, it is a warning, and is tried again.
+    A failure at the end raises an error, as `bert.core.stores.fetch` does. An earlier failure is a warning, and the
+    copy is tried again.
     """
     watch: AbstractContextManager[None] = contextlib.nullcontext()
     if url_of(run.path) is not None:

@@ -30,7 +30,7 @@ class Task:
 
     @property
     def scored(self) -> "Task":
-        """Return the task whose losses are those of evaluations; another one if what teaches it is left out."""
+        """Return the task that evaluations measure: this one, or the same without its teacher."""
         return self
 
     @property
@@ -39,11 +39,11 @@ class Task:
         return [objective.name for objective in self.objectives]
 
     def weights(self, batch: Batch) -> Sums:
-        """Return the weight of each objective in the batch: the scalar that its summed loss is divided by."""
+        """Return the weight of each objective in the batch: the scalar that divides its summed loss."""
         raise NotImplementedError
 
     def measure(self, batch: Batch, mode: Mode) -> Mapping[str, Any]:
-        """Return what is summed of each objective, by its name: a `Measure`, or what else its `measure` names."""
+        """Return the sums of each objective, by its name, in the type that `Objective.measure` names."""
         raise NotImplementedError
 
     def predict(self, batch: Batch, mode: Mode) -> Sums:
@@ -51,7 +51,7 @@ class Task:
         raise NotImplementedError
 
     def whole_batch(self, execution: "Execution", comm: Communicator, seed: int) -> "WholeBatch | None":
-        """Return what a loss needs that depends on all samples of an update together; None: it is a sum over samples.
+        """Return a `WholeBatch` if the loss needs all samples of an update together; None if it is a sum over samples.
 
         seed: of the dropout masks.
         """
@@ -59,10 +59,10 @@ class Task:
 
 
 class WholeBatch(Protocol):
-    """Computes what a micro-batch must know of the others before the loss of all is measured."""
+    """Computes what the loss of a micro-batch needs from the other micro-batches, before any loss is measured."""
 
     def complete(self, batches: Sequence[Batch], step: tf.Tensor, lap: Callable[[str], None]) -> list[Batch]:
-        """Return this rank's micro-batches with what their part of the loss needs. All ranks call it.
+        """Return this rank's micro-batches, with what their loss needs from the others. All ranks must call this.
 
         lap: as in `Step.update`.
         """
@@ -78,7 +78,7 @@ class Execution(NamedTuple):
 
     @classmethod
     def of(cls, precision: PrecisionConfig, parts: Parts) -> "Execution":
-        """Return what a precision means for a model in parts: XLA cannot compile the sums over them."""
+        """Return how a precision is executed for a model in parts. XLA cannot compile the sums over the parts."""
         dtype = tf.float32 if precision.compute == "tf32" else tf.as_dtype(precision.compute)
         whole, in_parts = bool(precision.xla and parts.count == 1), bool(precision.xla and parts.count > 1)
         return cls(dtype, whole, in_parts, tf.as_dtype(precision.residual))
@@ -88,15 +88,15 @@ class Execution(NamedTuple):
         return Mode(self.dtype, dropout, groups, self.compile_parts, residual=self.residual)
 
     def function(self, function: Callable[..., Any]) -> Any:
-        """Return a graph of a function; without XLA it is traced at most twice, however many shapes it is given."""
+        """Return a graph of a function. Without XLA it is traced at most twice, whatever shapes it is called with."""
         return graphs.function(function, jit_compile=self.compile_all, reduce_retracing=not self.compile_all)
 
 
 def flatten_measures(measures: Mapping[str, Any]) -> Sums:
-    """Return the measures of all objectives as scalars: "mlm_loss", "mlm_correct"."""
+    """Return the measures of all objectives as scalars by name: "mlm_loss", "mlm_correct"."""
     return {f"{name}_{field}": value for name, m in measures.items() for field, value in m._asdict().items()}
 
 
 def names_of_sums(task: Task) -> list[str]:
-    """Return the names of the scalars that `flatten_measures` makes of the task's measures."""
+    """Return the names of the scalars that `flatten_measures` returns for the task's measures."""
     return [name for objective in task.objectives for name in objective.sums]

@@ -44,9 +44,8 @@ class AdamW(Adam):
 class StableAdamW(AdamW):
     """AdamW with a limit for each step: 1 / max(1, RMS of the relative gradient).
 
-    The relative gradient is g / max(sqrt(v), epsilon), with bias correction. Its RMS exceeds 1 where gradients are
-    larger than the second moment knows of. Adafactor limits its steps in the same way (Shazeer and Stern 2018,
-    section 6).
+    The relative gradient is g / max(sqrt(v), epsilon), with bias correction. Its RMS exceeds 1 when gradients are
+    larger than the second moment says. Adafactor limits its steps in the same way (Shazeer and Stern 2018, section 6).
     """
 
     def adapts(self, decay: float) -> bool:
@@ -85,7 +84,7 @@ class Lamb(AdamW):
 
 
 class NvLamb(Lamb):
-    """Lamb whose weights without decay have AdamW's step; the limit of its clip norm is in its row."""
+    """Lamb, but weights without decay have AdamW's step. The largest clip norm is in its row of `OPTIMIZERS`."""
 
     def adapts(self, decay: float) -> bool:
         return decay > 0

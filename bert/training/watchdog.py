@@ -12,11 +12,11 @@ from bert.training.communicator import Communicator
 
 @contextlib.contextmanager
 def watchdog(seconds: float, comm: Communicator) -> Iterator[Callable[[], None]]:
-    """Yield a function that the block must call at least once in this many seconds; if it does not, print all stacks.
+    """Yield a function. If the block does not call it for this many seconds, print the stacks of all threads.
 
     End the process if it has waited twice that long for another rank, because Horovod does not end it. This does not
-    use faulthandler.dump_traceback_later, which walks the stacks of running threads without holding the interpreter's
-    lock and has crashed runs that were only slow.
+    use faulthandler.dump_traceback_later: that walks the stacks of running threads without holding the interpreter's
+    lock, and has crashed runs that were only slow.
     """
     called, ended = threading.Event(), threading.Event()
 
