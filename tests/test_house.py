@@ -17,11 +17,11 @@ PACKAGES = ("bert", "data", "squad", "tasks", "serve", "extensions")
 
 
 WORDS = {
-    r"(of which|those of|that of)": 700,
-    r"(is|are|be) told": 20,
-    r"of (its|their) own": 110,
-    r"so many": 20,
-    r"As `?[\w.]+`? has it": 20,
+    r"(of which|those of|that of)": 82,
+    r"(is|are|be) told": 2,
+    r"of (its|their) own": 18,
+    r"so many": 0,
+    r"As `?[\w.]+`? has it": 0,
 }
 """expressions at which readers stopped, and how often docstrings and pages may still have them; this only falls"""
 
@@ -316,7 +316,7 @@ def test_readers_are_not_stopped_more_often_than_before() -> None:
     for words, most in WORDS.items():
         found = len(re.findall(rf"\b{words}\b", joined))
         print(f"{words}: {found}")
-        assert 0.9 * most <= found <= most, f"{words}: {found} times; use plain words, or lower the number here"
+        assert 0.8 * most <= found <= most, f"{words}: {found} times; use plain words, or lower the number here"
 
 
 def test_the_list_of_decisions_has_every_page() -> None:
