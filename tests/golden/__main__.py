@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TIMED = re.compile(r"\S*(?:_per_second\S*|_share|seconds)[=:]\S*|\b[\d.,]+ (?:s|ms|min)\b")
 PROGRESS = re.compile(r"^\S+: [\d,]+ of [\d,]+ \w+ in ")  # printed where work takes long
 TIMED_KEYS = re.compile(r"per_second|_share$|seconds|^time")
-VERSIONS = ("code", "versions", "directory")
+VERSIONS = ("code", "versions", "directory", "teacher")  # the last: a hash of a checkpoint, which has that of the code
 READ = """
 import hashlib, json, sys, tensorflow as tf
 reader = tf.train.load_checkpoint(sys.argv[1])
