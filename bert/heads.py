@@ -1,9 +1,10 @@
 """The kinds of heads of fine-tuned models: one table, whose rows everything asks that depends on a head.
 
-A new kind is a row here, one in tasks/datasets.py and one in serve/heads.py, each beside its files.
+A new kind is a row here, which names its classes, also those that read its data and serve it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 MASKED_LM = "masked_lm"
 REPLACED_TOKEN, GENERATOR = "replaced_token", "generator"  # of ELECTRA's objective; the generator is a second model
@@ -36,8 +37,12 @@ class HeadSpec:
     scores: str
     """what gives its scores, the one that counts first, of a run, of labelled data as its command reads it, and of a
     function of ids, mask and segments [B, T] that gives its outputs; as `module`"""
+    layouts: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """by `data.task`, the layouts of one's own files that it is trained on: a `tasks.known.KnownData`, as `module`"""
     python: str
     """what `bert.load` gives for it, made of an opened run and bert.api.Settings; as `module`"""
+    served: str
+    """a `serve.heads.Head`, which answers in the service, as `module`"""
     meaning: str
     """of its outputs, in the model card"""
     limits: str
@@ -69,6 +74,7 @@ _ROWS = (
         command="squad.train",
         scores="squad.development:scores",
         python="squad.api:Answering",
+        served="serve.heads:Answering",
         meaning="first and last token of the answer in a passage",
         limits="An answer is a part of the given text. Whether the text is true is not checked.",
         google="cls/squad/output",
@@ -83,7 +89,9 @@ _ROWS = (
         number=True,
         export="bert.export.texts:Classifying",
         scores="tasks.scoring:scores",
+        layouts={"classify": "tasks.known.of_tables:CLASSIFY", "regress": "tasks.known.of_tables:REGRESS"},
         python="tasks.api:Classifying",
+        served="serve.heads:Classifying",
         meaning="class of a text, or of a pair of texts",
         limits="It gives one of its classes, or a number, to any text, also to one unlike those of its data.",
         google="output",
@@ -98,7 +106,9 @@ _ROWS = (
         several=True,
         export="bert.export.texts:Labelling",
         scores="tasks.scoring:scores",
+        layouts={"multilabel": "tasks.known.of_tables:MULTILABEL"},
         python="tasks.api:Labelling",
+        served="serve.heads:Labelling",
         meaning="probability of each label of a text, or of a pair of texts; any number of labels are right",
         limits="It knows the labels above only.",
         huggingface="classifier",
@@ -113,7 +123,9 @@ _ROWS = (
         outputs=1,
         export="bert.export.texts:Choosing",
         scores="tasks.scoring:scores",
+        layouts={"choose": "tasks.known.of_choices:CHOOSE"},
         python="tasks.api:Choosing",
+        served="serve.heads:Choosing",
         meaning="score of a choice, compared with those of the other choices",
         limits="It compares the given choices; that one of them is right is assumed.",
         huggingface="classifier",
@@ -125,7 +137,9 @@ _ROWS = (
         module="bert.model.heads:Tags",
         export="bert.export.words:Tagging",
         scores="tasks.scoring:scores",
+        layouts={"tag": "tasks.known.of_tags:TAG"},
         python="tasks.api:Tagging",
+        served="serve.heads:Tagging",
         meaning="class of each word, read at its first piece",
         limits="It knows the tags above only.",
         huggingface="classifier",
@@ -142,6 +156,7 @@ EMBEDDING = HeadSpec(
     export="bert.export.texts:Encoding",
     scores="extensions.embeddings.scores:scores",
     python="bert.api:Pretrained",
+    served="serve.heads:Embedding",
     meaning="embedding of a text, to compare with those of other texts by their cosine",
     limits="Texts are near each other as those of its training data were; a cosine is no probability.",
     huggingface="",

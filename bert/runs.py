@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bert import labels, thresholds
 from bert.core import manifest, stores
-from bert.core.config import ModelConfig
+from bert.core.config import KERNEL_SETTINGS, ModelConfig
 from bert.core.errors import InputError
 from bert.core.rows import Rows
 from bert.engines import engine as engines
@@ -91,7 +91,7 @@ class Run:
         if stored is not None:
             checkpoint.check_size(path, stored, cost.encoder_parameters(config))
         # They are for training: fused attention needs 16 bits, and none has an effect on what is computed.
-        config = dataclasses.replace(config, fused_attention=False, fused_norm=False, fused_gelu=False)
+        config = dataclasses.replace(config, **dict.fromkeys(KERNEL_SETTINGS, False))
         return cls(path, dataclasses.replace(config, recompute_activations=False))
 
     @property

@@ -36,10 +36,10 @@ from bert.text import frames
 from data.audit import checks, token_audit
 from data.audit.checks import Problem, RecordFormat
 from data.audit.token_audit import TokenFormat
-from data.pipeline import workers
+from data.pipeline import sources, workers
 
 NONE = np.zeros(0, np.uint64)
-FROM_TEXTS, FETCHED = ("wikipedia", "books", "text", "pubmed"), ("download", "synthetic")  # stages
+FETCHED = ("download", "synthetic")  # stages
 SPLITS = ("train", "heldout")
 COUNTED = {".jsonl": "documents", ".tfrecord": "records", ".tokens": "tokens"}  # what a manifest calls records
 
@@ -289,7 +289,7 @@ def _may_be_input(path: Path, described: Manifest) -> bool:
     """
     if not path.exists() or path.resolve() == described.path.resolve():
         return False
-    if described.stage not in FROM_TEXTS or not manifest.is_finished(path):
+    if not sources.is_from_texts(described) or not manifest.is_finished(path):
         return True
     try:
         return manifest.read(path).stage in FETCHED

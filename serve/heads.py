@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from bert import api, embedding, fill_mask, heads, hidden_states
+from bert import api, embedding, fill_mask, hidden_states
 from bert.core.errors import InputError, UsageError
-from bert.core.rows import Rows
+from bert.core.rows import Rows, load
 from bert.embedding import POOLS
 from bert.engines.engine import Engine
 from bert.hardware.choices import Compute, EngineName
-from bert.heads import ANSWER_SPAN, CHOICE, CLASSIFIER, MASKED_LM, MULTILABEL, TAGS
+from bert.heads import KINDS, MASKED_LM
 from bert.model.heads import pooled
 from bert.runs import Run
 from serve.items import MOST_WORDS, Choices, Masked, Passage, Question, RequestError, Sentence, Text
@@ -51,8 +51,6 @@ class Prepared:
 class Head(abc.ABC):
     """One kind of question to one model."""
 
-    kind: ClassVar[heads.HeadSpec | None] = None
-    """the kind of head of a fine-tuned model that answers it; None: other models do, too"""
     route: ClassVar[str]
     """the last part of its address"""
     item: ClassVar[type]
@@ -93,7 +91,7 @@ Reads = Callable[[], Head | None]
 class Answering(Head):
     """Questions about passages, answered as by squad.predict."""
 
-    kind, route, item = ANSWER_SPAN, "answer", Question
+    route, item = "answer", Question
     title = "Answer a question from a text"
     answer = (
         "`answer` (null if there is none) and `candidates`, each with text, start and end (characters of its passage), "
@@ -181,7 +179,7 @@ class _OfTask(Head):
 class Classifying(_OfTask):
     """Texts and pairs of texts: a class, or a number."""
 
-    kind, route, item = CLASSIFIER, "classify", Text
+    route, item = "classify", Text
     title = "Classify a text or a pair of texts"
     answer = f"`label` and `probabilities` by label, or `value` for a model of numbers; {TRUNCATED}"
 
@@ -189,7 +187,7 @@ class Classifying(_OfTask):
 class Labelling(_OfTask):
     """Texts and pairs of texts: any number of labels."""
 
-    kind, route, item = MULTILABEL, "label", Text
+    route, item = "label", Text
     title = "Give a text or a pair of texts its labels"
     answer = f"`labels`, those that the text is given, and `probabilities` of all labels; {TRUNCATED}"
 
@@ -197,7 +195,7 @@ class Labelling(_OfTask):
 class Choosing(_OfTask):
     """Multiple choice."""
 
-    kind, route, item, identity = CHOICE, "choose", Choices, "of the request"
+    route, item, identity = "choose", Choices, "of the request"
     title = "Choose the right continuation"
     answer = f"`label`, the number of the choice from 0, and `probabilities`; {TRUNCATED}"
 
@@ -213,7 +211,7 @@ class Choosing(_OfTask):
 class Tagging(_OfTask):
     """A tag for each word of a sentence."""
 
-    kind, route, item, identity = TAGS, "tag", Sentence, "of the request"
+    route, item, identity = "tag", Sentence, "of the request"
     title = "Tag the words of a sentence"
     answer = "`words`, `tags` and `probabilities`, one of each per word"
 
@@ -310,30 +308,25 @@ def _pooled(states: list[tf.Tensor], mask: tf.Tensor) -> tf.Tensor:
     return tf.stack([pooled(states[0], mask, pool) for pool in POOLS], axis=1)
 
 
-HEADS: list[type[Head]] = [
-    Answering,
-    Classifying,
-    Labelling,
-    Choosing,
-    Tagging,
-    Filling,
-    Embedding,
-]  # as /docs lists them
 OTHERS: Rows[type[Head]] = Rows({"search": "extensions.search.serving:Searching"})
-"""kinds of requests that no run directory answers by itself, as /docs lists them behind `HEADS`"""
+"""kinds of requests that no run directory answers by itself, as /docs lists them behind those of models"""
+
+
+def of_models() -> list[type[Head]]:
+    """Return the kinds of requests that run directories answer, as /docs lists them."""
+    return [*dict.fromkeys(load(kind.served) for kind in KINDS.values()), Filling, Embedding]
 
 
 def routes() -> list[type[Head]]:
     """Return all kinds of requests, as /docs lists them."""
-    return [*HEADS, *OTHERS.values()]
+    return [*of_models(), *OTHERS.values()]
 
 
 def of_run(run: Run, compute: Compute, batch: int, engine: EngineName = "tensorflow") -> list[Head]:
     """Load a run; return its heads. Raise InputError if the run is of a kind that is not served."""
     run.config.refuse_causal(run.path, ", which is not served; see python -m bert.generate")
     model = api.of_run(run, api.Settings(compute=compute, batch=batch, engine=engine))
-    of_kind = {head.kind.name: head for head in HEADS if head.kind}
-    own = [of_kind[run.head.kind]] if run.head else [Filling] if run.has(MASKED_LM) else []
+    own = [load(KINDS[run.head.kind].served)] if run.head else [Filling] if run.has(MASKED_LM) else []
     return [head(model) for head in (*own, Embedding)]
 
 

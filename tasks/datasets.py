@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bert.core.errors import InputError, UsageError
 from bert.core.rows import Rows
-from bert.heads import CHOICE, CLASSIFIER, TAGS
+from bert.heads import CHOICE, CLASSIFIER, KINDS, TAGS
 from bert.labels import Head
 from tasks.config import EMBED, SCORED, TaskData, Windows
 from tasks.examples import ChoiceExample, Skipped, TaggedSentence, TextExample, TextGroup
@@ -15,7 +15,6 @@ from tasks.labels import Labels
 from tasks.stored import ExampleKind, StoredKind
 
 Example = TextExample | ChoiceExample | TaggedSentence | TextGroup
-TABLES = ("classify", "regress", "multilabel", EMBED)  # whose examples are rows with columns to choose
 GLUE = ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli", "ax")
 KNOWN: Rows[KnownData] = Rows(
     {
@@ -32,12 +31,8 @@ KNOWN: Rows[KnownData] = Rows(
         "race": "tasks.known.of_choices:RACE",
         "swag": "tasks.known.of_choices:SWAG",
         "conll2003": "tasks.known.of_tags:CONLL2003",
-        "classify": "tasks.known.of_tables:CLASSIFY",
-        "regress": "tasks.known.of_tables:REGRESS",
-        "multilabel": "tasks.known.of_tables:MULTILABEL",
+        **{name: row for kind in KINDS.values() for name, row in kind.layouts.items()},
         EMBED: "extensions.embeddings.known:EMBED",
-        "choose": "tasks.known.of_choices:CHOOSE",
-        "tag": "tasks.known.of_tags:TAG",
     }
 )
 
@@ -131,7 +126,7 @@ def check_read(data: TaskData) -> None:
 def _readers(data: TaskData) -> dict[str, tuple[bool, str]]:
     """For each setting that only some tasks read, return whether this task reads it, and which tasks do, in words."""
     kind, loss = of(data).kind, data.loss if data.task == EMBED else ""
-    is_table, is_tagging, scored = data.task in TABLES, kind.head == TAGS, loss in SCORED
+    is_table, is_tagging, scored = of(data).columns, kind.head == TAGS, loss in SCORED
     several = kind.head.several and not data.label_columns
     is_pair = len(data.text) == 2 if is_table else of(data).pairs
     has_column = scored or data.dev is not None if loss else is_table and not data.label_columns

@@ -156,7 +156,7 @@ TOKENIZERS: Mapping[TokenizerType, TokenizerFiles] = cast(
         }
     ),
 )
-"""who reads and writes the tokenizers of encoders, but for word pieces"""
+"""who reads and writes the tokenizers of encoders, but for word pieces and for kinds that no other format has"""
 BERT = Family(
     model_type="bert",
     title="BERT",
@@ -165,6 +165,7 @@ BERT = Family(
     fixed={"norm_placement": "post"} | BERTS,
     tokenizers=cast(Any, Rows({"unigram": "extensions.families.xlm_roberta:FILES"})),
 )
+REMEDY = "python -m bert.export onnx writes it"
 CAUSAL = "gpt2"
 """the only family of causal models, and of decoders"""
 FAMILIES: Mapping[str, Family] = Rows(
@@ -189,7 +190,8 @@ def of(config: ModelConfig, tokens: TokenizerType, path: Path) -> Family:
     if config.hidden_act not in ACTIVATIONS.values():
         raise InputError(f"{path}: hidden_act {config.hidden_act} has no name in the other formats")
     known = [FAMILIES[name] for name in ENCODERS]
-    rows = [row for row in known if tokens in row.kinds]
+    if not (rows := [row for row in known if tokens in row.kinds]):
+        raise InputError(f"{path}: none of the other formats has its tokenizer, {tokens}; {REMEDY}")
     nearest = min(rows, key=lambda row: (len(row.differences(config)), -len(row.fixed)))  # if several, the narrowest
     if not (wrong := nearest.differences(config)):
         return nearest
@@ -201,4 +203,4 @@ def of(config: ModelConfig, tokens: TokenizerType, path: Path) -> Family:
             f"its tokenizer is one of {tokens}; {other.title}, which has its settings, has {kinds}, and "
             f"{nearest.title}, which has {tokens}, has {needed}"
         )
-    raise InputError(f"{path}: {reason}; python -m bert.export onnx writes it")
+    raise InputError(f"{path}: {reason}; {REMEDY}")

@@ -193,8 +193,8 @@ def _read_vocabulary(run: Path, config: ModelConfig) -> tuple[list[str], str]:
         tokens = load_vocab(path)
         check_vocab_size(config, tokens, path)
         return tokens, ""
-    stored = FAMILIES[CAUSAL].tokenizers["byte pairs"] if config.causal else TOKENIZERS[tokenizer_kind.of(path)]
-    return [], stored.of_run(path, config)
+    stored = FAMILIES[CAUSAL].tokenizers["byte pairs"] if config.causal else TOKENIZERS.get(tokenizer_kind.of(path))
+    return [], stored.of_run(path, config) if stored else path.read_text("utf-8")
 
 
 def _last_lines(path: Path, step: int) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from bert.core import object_urls, ranges, rows
 from bert.core.cli import MAY_CHANGE, Stored
 from bert.core.errors import UsageError, require
+from bert.core.model_config import KERNEL_SETTINGS as KERNEL_SETTINGS
 from bert.core.model_config import RUN_SETTINGS as RUN_SETTINGS
 from bert.core.model_config import ModelConfig as ModelConfig
 from bert.core.model_config import Size as Size

@@ -16,6 +16,13 @@ Size = Annotated[int, Range(1, 65_536)]
 Dropout = Annotated[float, Range(0, 0.99)]
 Scope = TypeVar("Scope")  # of a layer's attention, in whatever computes it
 
+# For each part of a layer the kernels that can compute it, by the field that asks for one. A new one has both here.
+KERNELS = {
+    "attention": {"fused_attention": "extensions.kernels.attention:KERNEL"},
+    "norm": {"fused_norm": "extensions.kernels.fused_norm:KERNEL"},
+    "feed_forward": {"fused_gelu": "extensions.kernels.fused_gelu:KERNEL"},
+}
+KERNEL_SETTINGS = frozenset(name for of_part in KERNELS.values() for name in of_part)
 # Fields of a model that each run chooses, whatever its weights: how it is trained and computed, and how new ones begin.
 RUN_SETTINGS = frozenset(
     {
@@ -25,9 +32,7 @@ RUN_SETTINGS = frozenset(
         "position_initializer",
         "vocab_multiple",
         "recompute_activations",
-        "fused_attention",
-        "fused_norm",
-        "fused_gelu",
+        *KERNEL_SETTINGS,
     }
 )
 
@@ -125,12 +130,14 @@ class ModelConfig:
             self.norm == "layer" or (self.norm_placement == "pre" and not self.biases),
             "model.norm rms needs model.norm_placement pre and model.biases false",
         )
+        asked = {part: self.kernel_of(part) for part in KERNELS}
         require(
-            self.norm_placement == "post" or not self.fused_norm, "model.fused_norm needs model.norm_placement post"
+            not asked["norm"] or self.norm_placement == "post",
+            f"model.{asked['norm']} needs model.norm_placement post",
         )
         require(
-            not self.fused_gelu or (self.hidden_act == "gelu" and not self.gated),
-            "model.fused_gelu needs model.hidden_act gelu and model.gated false",
+            not asked["feed_forward"] or (self.hidden_act == "gelu" and not self.gated),
+            f"model.{asked['feed_forward']} needs model.hidden_act gelu and model.gated false",
         )
         if self.positions == "rotary":
             require(
@@ -156,6 +163,12 @@ class ModelConfig:
     def embedding_width(self) -> int:
         """Width of the embeddings."""
         return self.embedding_size or self.hidden_size
+
+    def kernel_of(self, part: str) -> str | None:
+        """Return the field that asks for a kernel for this part; None if none does. Raise UsageError if two do."""
+        asked = [name for name in KERNELS[part] if getattr(self, name)]
+        require(len(asked) < 2, f"model.{' and model.'.join(asked)} exclude each other; give one of them")
+        return asked[0] if asked else None
 
     def of_layers(self, scope: Callable[[bool, float | None], Scope]) -> list[Scope]:
         """Return scope(whether the attention is local, rotary base or None) for each layer."""

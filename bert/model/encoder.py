@@ -173,7 +173,7 @@ class Attention(SubLayer):
         self.heads, self.among = init.parts.heads(self.all_heads)
         self.query, self.key = Dense(init, f"{name}/query"), Dense(init, f"{name}/key")
         self.value, self.output = Dense(init, f"{name}/value"), Dense(init, f"{name}/output")
-        self.rate, self.kernel = config.attention_probs_dropout_prob, kernels.asked(config, "fused_attention")
+        self.rate, self.kernel = config.attention_probs_dropout_prob, kernels.asked(config, "attention")
 
     def __call__(
         self, inputs: Sequence[tf.Tensor], mode: Mode, scope: AttentionScope, read: tf.Tensor | None = None
@@ -237,7 +237,7 @@ class FeedForward(SubLayer):
         self.output = Dense(init, f"{name}/outer")
         self.activation = fused_ops.activation(config.hidden_act)
         self.gated_activation = fused_ops.gated_activation(config.hidden_act)
-        self.kernel = kernels.asked(config, "fused_gelu")
+        self.kernel = kernels.asked(config, "feed_forward")
 
     def __call__(self, inputs: Sequence[tf.Tensor], mode: Mode) -> tf.Tensor:
         """Return f(x) W2 for the only input x [R, D]; the residual sum adds b2.
@@ -264,7 +264,7 @@ class Layer(tf.Module):
         self.mlp = FeedForward(init, f"{name}/mlp", config)
         self.attention_norm, self.mlp_norm = make_norm(init, f"{name}/attention"), make_norm(init, f"{name}/mlp")
         self.pre_norm, self.rate = config.norm_placement == "pre", config.hidden_dropout_prob
-        self.parts, self.kernel = init.parts, kernels.asked(config, "fused_norm")
+        self.parts, self.kernel = init.parts, kernels.asked(config, "norm")
 
     def __call__(
         self,

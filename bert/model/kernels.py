@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from bert.core import model_config
 from bert.core.config import ModelConfig, PrecisionConfig
 from bert.core.rows import Rows
 from bert.model.dropout import DropoutRng
@@ -29,24 +30,19 @@ class Kernel:
     """draws the bits for dropout that `compute` takes, of as many places of the same arguments as `DropoutRng.bits`"""
 
 
-KERNELS: Rows[Kernel] = Rows(
-    {
-        "fused_attention": "extensions.kernels.attention:KERNEL",
-        "fused_norm": "extensions.kernels.fused_norm:KERNEL",
-        "fused_gelu": "extensions.kernels.fused_gelu:KERNEL",
-    }
-)
+KERNELS: Rows[Kernel] = Rows({name: row for of_part in model_config.KERNELS.values() for name, row in of_part.items()})
 """by the setting of `model` that asks for one
 
-fused_attention: `attention.attend`; sizes: tokens, the width of a head, and the rate of dropout.
-fused_norm: `fused_ops.add_dropout_norm`; sizes: rows and columns.
-fused_gelu: a whole feed-forward layer (x [R, D], W1, b1, W2, dtype); sizes: R, D and F.
+For attention: `attention.attend`; sizes: tokens, the width of a head, and the rate of dropout.
+For norm: `fused_ops.add_dropout_norm`; sizes: rows and columns.
+For feed_forward: a whole feed-forward layer (x [R, D], W1, b1, W2, dtype); sizes: R, D and F.
 """
 
 
-def asked(model: ModelConfig, name: str) -> Kernel | None:
-    """Return the row of this name if the model's configuration asks for it, else None."""
-    return KERNELS[name] if getattr(model, name) else None
+def asked(model: ModelConfig, part: str) -> Kernel | None:
+    """Return the kernel for a part of a layer that the model's configuration asks for; None if it asks for none."""
+    name = model.kernel_of(part)
+    return None if name is None else KERNELS[name]
 
 
 def asked_by(model: ModelConfig) -> list[Kernel]:

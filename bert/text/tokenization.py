@@ -9,7 +9,7 @@ n tokens of all texts, T tokens of a row, V entries of the vocabulary.
 """
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,6 @@ import numpy as np
 from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError
-from bert.core.rows import Rows
 from bert.text import tokenizer_kind
 from bert.text.normalization import TokenizerConfig
 from bert.text.vocabulary import SPECIAL, load_vocab, rules_of, settings_of
@@ -150,20 +149,13 @@ class WordPieceTokenizer(Tokenizer):
         return self._wordpiece.encode_with_offsets(texts)
 
 
-KINDS: Rows[Callable[[Path], Tokenizer]] = Rows(
-    {
-        "word pieces": "bert.text.tokenization:WordPieceTokenizer",
-        "byte pairs": "extensions.tokenizers.json_tokenizers:BytePairTokenizer",
-        "bracketed byte pairs": "extensions.tokenizers.json_tokenizers:BracketedTokenizer",
-        "unigram": "extensions.tokenizers.json_tokenizers:UnigramTokenizer",
-    }
-)
-"""the tokenizer of each `tokenizer_kind.Kind`, made of its file"""
+WORD_PIECES = tokenizer_kind.Kind(tokenizer=WordPieceTokenizer, content=load_vocab)
 
 
 def read(vocab: Path) -> Tokenizer:
     """Return the tokenizer of a `vocab.txt` or a `tokenizer.json`."""
-    return KINDS[tokenizer_kind.of(vocab)](vocab)
+    tokenizer: Tokenizer = tokenizer_kind.KINDS[tokenizer_kind.of(vocab)].tokenizer(vocab)
+    return tokenizer
 
 
 def tokenizer_for(vocab: Path, config: ModelConfig, spaced: bool = True) -> Tokenizer:

@@ -1,32 +1,38 @@
-"""The kinds of tokenizers of encoders, told by the file: a `vocab.txt`, or one of three kinds of `tokenizer.json`."""
+"""The kinds of tokenizers of encoders, told by the file: a `vocab.txt`, or one of the kinds of `tokenizer.json`."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 
-from bert.core import files
+from bert.core import files, rows
 from bert.core.errors import InputError
-from bert.core.rows import Rows
 
-TokenizerType = Literal["word pieces", "byte pairs", "bracketed byte pairs", "unigram"]
+TokenizerType = str  # name of a row of `KINDS`
 
-# Functions that say whether the fields of a tokenizer.json are of a kind; a file of no kind is read as byte pairs.
-RECOGNISED: Rows[Callable[[dict[str, Any]], bool]] = Rows(
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of tokenizer."""
+
+    tokenizer: Callable[[Path], Any]
+    """makes a `bert.text.tokenization.Tokenizer` of its file"""
+    content: Callable[[Path], Any]
+    """returns a value that is equal for two files if their tokenizers are; raises InputError for a damaged file"""
+    is_kind: Callable[[dict[str, Any]], bool] | None = None
+    """whether the fields of a `tokenizer.json` are of this kind; None: no such file is found by its fields"""
+
+
+KINDS: rows.Rows[Kind] = rows.Rows(
     {
-        "unigram": "extensions.tokenizers.unigram:is_kind",
-        "bracketed byte pairs": "extensions.tokenizers.bracketed_bpe:is_kind",
+        "word pieces": "bert.text.tokenization:WORD_PIECES",
+        "byte pairs": "extensions.tokenizers.json_tokenizers:BYTE_PAIRS",  # also a file of no other kind
+        "unigram": "extensions.tokenizers.json_tokenizers:UNIGRAM",
+        "bracketed byte pairs": "extensions.tokenizers.json_tokenizers:BRACKETED",
     }
 )
-# Functions whose results are equal for two files if their tokenizers are equal.
-CONTENTS: Rows[Callable[[Path], Any]] = Rows(
-    {
-        "word pieces": "bert.text.vocabulary:load_vocab",
-        "unigram": "extensions.tokenizers.unigram:text_of",
-        "bracketed byte pairs": "extensions.tokenizers.bracketed_bpe:text_of",
-        "byte pairs": "extensions.tokenizers.byte_bpe:read_roberta",
-        "GPT-2's byte pairs": "extensions.tokenizers.byte_bpe:read_gpt2",
-    }
-)
+"""A new one is a row here; one that other programs read has another in `bert/convert/families.py`."""
+GPT2 = "extensions.tokenizers.byte_bpe:read_gpt2"  # `Kind.content` of causal models
 
 
 def of(path: Path) -> TokenizerType:
@@ -37,7 +43,7 @@ def of(path: Path) -> TokenizerType:
         fields = files.read_object(path)
     except (InputError, OSError):
         return "byte pairs"
-    return cast(TokenizerType, next((kind for kind, is_kind in RECOGNISED.items() if is_kind(fields)), "byte pairs"))
+    return next((name for name, kind in KINDS.items() if kind.is_kind and kind.is_kind(fields)), "byte pairs")
 
 
 def content(path: Path, causal: bool = False) -> Any:
@@ -45,4 +51,5 @@ def content(path: Path, causal: bool = False) -> Any:
 
     causal: whether it is the tokenizer of a causal model, GPT-2's.
     """
-    return CONTENTS["GPT-2's byte pairs" if causal else of(path)](path)
+    read: Callable[[Path], Any] = rows.load(GPT2) if causal else KINDS[of(path)].content
+    return read(path)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bert.core import stores
-from bert.core.config import RUN_SETTINGS, FineTuneConfig, ModelConfig
+from bert.core.config import KERNEL_SETTINGS, RUN_SETTINGS, FineTuneConfig, ModelConfig
 from bert.core.errors import UsageError
 from bert.text import vocabulary
 from bert.training import checkpoint
@@ -31,7 +31,7 @@ def sources(config: FineTuneConfig, flagged: Collection[str], vocab: Path | None
         return vocab, config.model
     stores.fetch_run(start_from)
     checkpoint.check_description(start_from)
-    own = RUN_SETTINGS & {*flagged} | {"fused_attention", "fused_norm", "fused_gelu"}  # which were choices of that run
+    own = RUN_SETTINGS & {*flagged} | KERNEL_SETTINGS  # which were choices of that run
     return vocab or vocabulary.path_in(start_from), config.model.of_weights(
         start_from, flagged, own, config.init.layers
     )

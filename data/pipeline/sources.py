@@ -160,6 +160,11 @@ class SourceStage(Stage[SourceTask]):
         return sum(path.stat().st_size for path in task.files)
 
 
+def is_from_texts(described: manifest.Manifest) -> bool:
+    """Return whether a stage that reads source text made a folder: only its manifest names what was refused."""
+    return not described.extra.keys().isdisjoint(("refused", "rejected"))  # the latter of articles
+
+
 def find_files(folder: Path, accepts: Callable[[str], bool]) -> list[Path]:
     """Return the files at any depth whose names `accepts` accepts, ordered by the bytes of their paths."""
     return divide_files(folder, accepts)[0]

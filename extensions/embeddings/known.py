@@ -17,5 +17,12 @@ def _read(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterato
 
 
 EMBED = KnownData(
-    kind=Embedded, read=_read, files={}, metrics=similarity.METRICS, regression=True, label="score", beside=sts.gold
+    kind=Embedded,
+    read=_read,
+    files={},
+    columns=True,
+    metrics=similarity.METRICS,
+    regression=True,
+    label="score",
+    beside=sts.gold,
 )

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from bert.core import manifest
-from bert.core.config import ModelConfig
+from bert.core.config import KERNEL_SETTINGS, ModelConfig
 from bert.engines import engine as engines
 from bert.engines.engine import Engine
 from bert.hardware.choices import Compute
@@ -27,7 +27,7 @@ from extensions.lora.inference import AdaptedEncoder
 
 # Fields of the architecture that change nothing in an encoder with trained weights.
 OF_TRAINING = {"hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range", "position_initializer"}
-OF_TRAINING |= {"recompute_activations", "fused_attention", "fused_norm", "fused_gelu"}
+OF_TRAINING |= {"recompute_activations", *KERNEL_SETTINGS}
 OF_HEADS = {"pooler_act", "pooling", "head_transform", "vocab_multiple"}
 
 

@@ -37,6 +37,8 @@ class KnownData:
     """in the order of the logits; empty if they are found in the training examples"""
     pairs: bool = False
     """whether an example of a data set with files is a pair of texts"""
+    columns: bool = False
+    """whether it is a table whose columns the settings choose"""
     regression: bool = False
     """whether the label is a number"""
     label: str = "label"

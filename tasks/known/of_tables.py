@@ -1,6 +1,7 @@
 """One's own files of texts in tables: classes, numbers, and any number of labels."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tasks import tables
@@ -14,7 +15,8 @@ from tasks.multilabel import MultiLabel
 LABELS = ("average_precision", "roc_auc", "micro_f1", "macro_f1", "samples_f1", "accuracy")
 
 
-def _table(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TextExample]:
+def table(data: TaskData, path: Path, split: Split, skipped: Skipped) -> Iterator[TextExample]:
+    """Yield the examples of a table with a column of labels."""
     label = None if split == "test" else data.label
     regression = data.task == "regress"
     return tables.read(
@@ -35,6 +37,6 @@ def _label_sets(data: TaskData, path: Path, split: Split, skipped: Skipped) -> I
     )
 
 
-CLASSIFY = KnownData(kind=Classification, read=_table, files={}, metrics=("accuracy", "macro_f1"))
-REGRESS = KnownData(kind=Classification, read=_table, files={}, metrics=("pearson", "spearman"), regression=True)
-MULTILABEL = KnownData(kind=MultiLabel, read=_label_sets, files={}, metrics=LABELS, label="labels")
+CLASSIFY = KnownData(kind=Classification, read=table, files={}, columns=True, metrics=("accuracy", "macro_f1"))
+REGRESS = replace(CLASSIFY, metrics=("pearson", "spearman"), regression=True)
+MULTILABEL = KnownData(kind=MultiLabel, read=_label_sets, files={}, columns=True, metrics=LABELS, label="labels")

@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 from bert.core.errors import UsageError
 from serve import __main__ as main
 from serve import app, description
-from serve.heads import HEADS
+from serve.heads import of_models
 from serve.items import MOST_ANSWERS
 from serve.models import Models
 from tests.waiting import wait_for
@@ -54,7 +54,7 @@ def asked(models: Models) -> Iterator[Callable[..., Any]]:
 
 @pytest.mark.slow
 def test_each_use_is_answered(asked: Callable[..., Any], models: Models) -> None:
-    for head in HEADS:
+    for head in of_models():
         model = models.choose(None, head.route)
         assert model is not None
         status, answer = asked(head.route, _sent(model.heads[head.route].example()))
@@ -544,7 +544,7 @@ def test_requests_are_answered_when_nobody_reads_the_log(models: Models, monkeyp
 def test_every_use_is_described() -> None:
     found = description.openapi("1.2")
     assert found["info"]["version"] == "1.2"
-    for head in HEADS:
+    for head in of_models():
         operation = found["paths"][f"/v1/{head.route}"]["post"]
         one = operation["requestBody"]["content"]["application/json"]["schema"]["anyOf"][0]["allOf"][0]
         schema = found["components"]["schemas"][one["$ref"].removeprefix("#/components/schemas/")]

@@ -1,8 +1,8 @@
-"""A new kind of head is a row in each of three tables and its classes: here texts with several labels at once."""
+"""A new kind of head is a row of the table of heads and its classes: here texts with several labels at once."""
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,8 @@ SEVERAL = dataclasses.replace(
     module=f"{__name__}:Several",
     number=False,
     export=f"{__name__}:SeveralTexts",
+    layouts={"several": f"{__name__}:KNOWN"},
+    served=f"{__name__}:Answering",
     google="",
     transformers="",
 )
@@ -101,17 +103,14 @@ KNOWN = dataclasses.replace(datasets.KNOWN["classify"], kind=Labelling, metrics=
 class Answering(served.Classifying):
     """Several labels of a text."""
 
-    kind, route, title, answer = SEVERAL, "several", "Label a text", "`labels`"
+    route, title, answer = "several", "Label a text", "`labels`"
 
 
 @pytest.fixture(autouse=True)
-def rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The three rows."""
+def row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row, also in the table that is made of it."""
     monkeypatch.setitem(heads.KINDS, "several", SEVERAL)
-    monkeypatch.setitem(datasets.KNOWN.paths, "several", f"{__name__}:KNOWN")
-    served.HEADS.append(Answering)
-    yield
-    served.HEADS.remove(Answering)
+    monkeypatch.setitem(datasets.KNOWN.paths, "several", SEVERAL.layouts["several"])
 
 
 def write(path: Path, count: int, seed: int) -> Path:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from bert.core.config import ModelConfig
+from bert.core.errors import UsageError
+from bert.core.model_config import KERNELS as PARTS
 from bert.model.kernels import KERNELS, Kernel, asked, asked_by
 from tests.conftest import ROOT
 
@@ -23,14 +25,20 @@ print(*(name for name in sys.modules if name.startswith("extensions.kernels")))
 """
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_a_row_is_a_kernel_that_a_setting_of_the_model_asks_for(name: str) -> None:
+@pytest.mark.parametrize(("part", "name"), [(part, name) for part, names in PARTS.items() for name in names])
+def test_a_row_is_a_kernel_that_a_setting_of_the_model_asks_for(part: str, name: str) -> None:
     assert isinstance(KERNELS[name], Kernel)
-    assert asked(ModelConfig(), name) is None
+    assert asked(ModelConfig(), part) is None
     setting: dict[str, Any] = {name: True}
     asking = dataclasses.replace(ModelConfig(), **setting)
-    assert asked(asking, name) is KERNELS[name]
+    assert asked(asking, part) is KERNELS[name]
     assert asked_by(asking) == [KERNELS[name]] and not asked_by(ModelConfig())
+
+
+def test_two_kernels_for_one_part_exclude_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PARTS, "norm", {"fused_norm": "", "fused_gelu": ""})
+    with pytest.raises(UsageError, match=r"model.fused_norm and model.fused_gelu exclude each other"):
+        ModelConfig(fused_norm=True, fused_gelu=True)
 
 
 def test_a_run_names_the_kernels_that_it_has() -> None:

@@ -4,19 +4,18 @@ from pathlib import Path
 
 from bert.convert.families import TOKENIZERS, TokenizerFiles
 from bert.text import causal_tokenizer
-from bert.text.tokenization import KINDS, Tokenizer
-from bert.text.tokenizer_kind import CONTENTS, RECOGNISED
+from bert.text.tokenization import Tokenizer
+from bert.text.tokenizer_kind import KINDS
 from bert.text.vocabulary import TOKENIZER
 from extensions.tokenizers import byte_bpe
 
 
 def test_every_kind_has_a_tokenizer_and_files() -> None:
-    for row in KINDS.values():
-        assert isinstance(row, type) and issubclass(row, Tokenizer)
-    assert KINDS.keys() == {"word pieces", *TOKENIZERS} and KINDS.keys() < CONTENTS.keys()
+    for kind in KINDS.values():
+        assert isinstance(kind.tokenizer, type) and issubclass(kind.tokenizer, Tokenizer) and callable(kind.content)
+        assert not (kind.is_kind and kind.is_kind({}))
+    assert {"word pieces", *TOKENIZERS} <= KINDS.keys()
     assert all(isinstance(stored, TokenizerFiles) for stored in TOKENIZERS.values())
-    assert all(callable(row) for row in CONTENTS.values())
-    assert not any(is_kind({}) for is_kind in RECOGNISED.values())
 
 
 def test_the_tokenizer_of_causal_models_is_there(tmp_path: Path) -> None:
