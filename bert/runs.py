@@ -91,8 +91,8 @@ class Run:
         if stored is not None:
             checkpoint.check_size(path, stored, cost.encoder_parameters(config))
         # They are for training: fused attention needs 16 bits, and none has an effect on what is computed.
-        config = dataclasses.replace(config, **dict.fromkeys(KERNEL_SETTINGS, False))
-        return cls(path, dataclasses.replace(config, recompute_activations=False))
+        off: dict[str, Any] = dict.fromkeys((*KERNEL_SETTINGS, "recompute_activations"), False)
+        return cls(path, dataclasses.replace(config, **off))
 
     @property
     def settings_path(self) -> Path:

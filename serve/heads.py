@@ -326,7 +326,9 @@ def of_run(run: Run, compute: Compute, batch: int, engine: EngineName = "tensorf
     """Load a run; return its heads. Raise InputError if the run is of a kind that is not served."""
     run.config.refuse_causal(run.path, ", which is not served; see python -m bert.generate")
     model = api.of_run(run, api.Settings(compute=compute, batch=batch, engine=engine))
-    own = [load(KINDS[run.head.kind].served)] if run.head else [Filling] if run.has(MASKED_LM) else []
+    own: list[type[Head]] = [Filling] if run.has(MASKED_LM) else []
+    if run.head:
+        own = [load(KINDS[run.head.kind].served)]
     return [head(model) for head in (*own, Embedding)]
 
 

@@ -149,7 +149,7 @@ class WordPieceTokenizer(Tokenizer):
         return self._wordpiece.encode_with_offsets(texts)
 
 
-WORD_PIECES = tokenizer_kind.Kind(tokenizer=WordPieceTokenizer, content=load_vocab)
+WORD_PIECES = tokenizer_kind.TokenizerSpec(tokenizer=WordPieceTokenizer, content=load_vocab)
 
 
 def read(vocab: Path) -> Tokenizer:

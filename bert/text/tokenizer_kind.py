@@ -12,7 +12,7 @@ TokenizerType = str  # name of a row of `KINDS`
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class TokenizerSpec:
     """A kind of tokenizer."""
 
     tokenizer: Callable[[Path], Any]
@@ -23,7 +23,7 @@ class Kind:
     """whether the fields of a `tokenizer.json` are of this kind; None: no such file is found by its fields"""
 
 
-KINDS: rows.Rows[Kind] = rows.Rows(
+KINDS: rows.Rows[TokenizerSpec] = rows.Rows(
     {
         "word pieces": "bert.text.tokenization:WORD_PIECES",
         "byte pairs": "extensions.tokenizers.json_tokenizers:BYTE_PAIRS",  # also a file of no other kind
@@ -32,7 +32,7 @@ KINDS: rows.Rows[Kind] = rows.Rows(
     }
 )
 """A new one is a row here; one that other programs read has another in `bert/convert/families.py`."""
-GPT2 = "extensions.tokenizers.byte_bpe:read_gpt2"  # `Kind.content` of causal models
+GPT2 = "extensions.tokenizers.byte_bpe:read_gpt2"  # `TokenizerSpec.content` of causal models
 
 
 def of(path: Path) -> TokenizerType:

@@ -14,7 +14,7 @@ import numpy as np
 
 from bert.core import files
 from bert.text.tokenization import Tokenizer
-from bert.text.tokenizer_kind import Kind
+from bert.text.tokenizer_kind import TokenizerSpec
 from extensions.tokenizers import bracketed_bpe, byte_bpe, unigram
 from extensions.tokenizers.bracketed_bpe import BracketedBPE
 from extensions.tokenizers.byte_bpe import ByteBPE
@@ -136,9 +136,9 @@ class UnigramTokenizer(Tokenizer):
         return self.vocab[number].replace(unigram.SPACE, " ")
 
 
-BYTE_PAIRS = Kind(tokenizer=BytePairTokenizer, content=byte_bpe.read_roberta)
-BRACKETED = Kind(tokenizer=BracketedTokenizer, content=bracketed_bpe.text_of, is_kind=bracketed_bpe.is_kind)
-UNIGRAM = Kind(tokenizer=UnigramTokenizer, content=unigram.text_of, is_kind=unigram.is_kind)
+BYTE_PAIRS = TokenizerSpec(tokenizer=BytePairTokenizer, content=byte_bpe.read_roberta)
+BRACKETED = TokenizerSpec(tokenizer=BracketedTokenizer, content=bracketed_bpe.text_of, is_kind=bracketed_bpe.is_kind)
+UNIGRAM = TokenizerSpec(tokenizer=UnigramTokenizer, content=unigram.text_of, is_kind=unigram.is_kind)
 
 
 def _flat(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
