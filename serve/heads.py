@@ -326,10 +326,10 @@ def of_run(run: Run, compute: Compute, batch: int, engine: EngineName = "tensorf
     """Load a run; return its heads. Raise InputError if the run is of a kind that is not served."""
     run.config.refuse_causal(run.path, ", which is not served; see python -m bert.generate")
     model = api.of_run(run, api.Settings(compute=compute, batch=batch, engine=engine))
-    own: list[type[Head]] = [Filling] if run.has(MASKED_LM) else []
-    if run.head:
-        own = [load(KINDS[run.head.kind].served)]
-    return [head(model) for head in (*own, Embedding)]
+    served: list[type[Head]] = [Embedding]
+    if run.head or run.has(MASKED_LM):
+        served.insert(0, load(KINDS[run.head.kind].served) if run.head else Filling)
+    return [head(model) for head in served]
 
 
 @contextlib.contextmanager
