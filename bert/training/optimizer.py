@@ -3,6 +3,8 @@
 `bert.training.update_rules` has the rules.
 """
 
+import functools
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,6 +37,8 @@ class Piece(NamedTuple):
     """of the weight; 0 if it is exempt"""
     updates: tf.Tensor | None
     """their number, this one included, if the rule counts them"""
+    gradient: tf.Tensor = None
+    """after clipping, if the rule reads gradients; else None"""
 
 
 class UpdateRule(ABC):
@@ -46,6 +50,7 @@ class UpdateRule(ABC):
     """
 
     counts = False  # whether updates are counted
+    reads_gradients = False  # whether directions depend on gradients, not on the updated slots alone
 
     def __init__(self, config: OptimizerConfig) -> None:
         self.config = config
@@ -168,17 +173,23 @@ class Optimizer(tf.Module):
         scale = self._clip(norm)
         # Two conditions: with one, XLA on a CPU copies the old slots and computes the new ones twice.
         tf.cond(go, lambda: self._update_slots(gradients, scale), lambda: None)
-        ratios = tf.cond(go, lambda: self._update_weights(gradients, rate), lambda: tf.zeros(len(self.weights)))
+        clipped = self._read_by_directions(gradients, scale)
+        update = functools.partial(self._update_weights, gradients, clipped, rate)
+        ratios = tf.cond(go, update, lambda: tf.zeros(len(self.weights)))
         return self.rule.measures(ratios)
 
     def _clip(self, norm: tf.Tensor) -> tf.Tensor:
         """Return the factor that clips gradients with this global norm; 1 for an optimizer that does not clip."""
         return tf.constant(1.0) if self.config.kind.instead else self.clip_norm / tf.maximum(norm, self.clip_norm)
 
-    def _piece(self, name: str, weight: tf.Tensor) -> Piece:
+    def _read_by_directions(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor) -> list[tf.Tensor]:
+        """Return the gradients times `scale`, or an empty list if the rule's directions do not depend on them."""
+        return [gradient * scale for gradient in gradients] if self.rule.reads_gradients else []
+
+    def _piece(self, name: str, weight: tf.Tensor, gradient: tf.Tensor | None = None) -> Piece:
         """Return the arguments of the rule for a weight. weight: all of it, or the rows that the slots have."""
         slots = {kind: slots[name] for kind, slots in self.kinds.items()}
-        return Piece(name, weight, slots, self.decay[name], self.applied)
+        return Piece(name, weight, slots, self.decay[name], self.applied, gradient)
 
     def _update_slots(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor) -> None:
         """Update the slots with the gradients times `scale`, and count the update."""
@@ -189,14 +200,16 @@ class Optimizer(tf.Module):
         if self.applied is not None:
             self.applied.assign_add(1.0)
 
-    def _update_weights(self, gradients: Sequence[tf.Tensor], rate: tf.Tensor) -> tf.Tensor:
+    def _update_weights(
+        self, gradients: Sequence[tf.Tensor], clipped: Sequence[tf.Tensor], rate: tf.Tensor
+    ) -> tf.Tensor:
         """Update every weight from the slots; return the ratio of each weight.
 
-        gradients: those that `_update_slots` read, before clipping.
+        gradients: those that `_update_slots` read, before clipping. clipped: as `_read_by_directions` returns them.
         """
         ratios = []
-        for (name, weight), gradient in zip(self.weights.items(), gradients, strict=True):
-            piece = self._piece(name, weight)
+        for (name, weight), gradient, read in itertools.zip_longest(self.weights.items(), gradients, clipped):
+            piece = self._piece(name, weight, read)
             direction = self.rule.direction(piece)
             sums = self._sums(piece, gradient, direction) if name in self.adapted else ()
             ratios.append(self._ratio(name, sums))
