@@ -89,7 +89,7 @@ def test_an_objective_of_one_file_is_trained_resumed_evaluated_and_reported(
 
 
 def test_the_name_of_an_objective_is_that_of_a_row() -> None:
-    with pytest.raises(UsageError, match="'masked_words', .*, 'halves'"):
+    with pytest.raises(UsageError, match=r"'masked_words', .*, 'halves'"):
         pretrain.main(["bert_base_phase1", "--objective.name", "thirds"])
 
 
