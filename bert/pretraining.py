@@ -165,7 +165,7 @@ class PretrainingObjective:
     has_pairs: bool = False
     """whether the samples may have an objective on pairs of sentences"""
     new_heads: tuple[str, ...] = ()
-    """heads that begin anew if the initial weights have none"""
+    """heads that begin anew if the initial weights have none, as `checkpoint.OF_OBJECTIVE`, which nothing else reads"""
     then: Callable[[Path], Sequence[object]] = _fine_tuning
     """returns the words of a command that uses the trained model, which is in this run directory"""
 

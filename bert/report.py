@@ -87,7 +87,7 @@ class Metrics:
         self.last_step = 0
         self.loss, self.heldout_loss, self.accuracy, self.speed = Curve(), Curve(), Curve(), Curve()
         self._speeds = array.array("d")
-        self._accuracy = ""  # the first objective's key, once a line has one
+        self._accuracy = ""  # the first objective's key, or "accuracy", once a line has one
 
     def add(self, line: dict[str, Any]) -> None:
         """Add the next line."""
@@ -96,8 +96,7 @@ class Metrics:
         self.steps[shown_split] = max(step, self.steps.get(shown_split, 0))
         self.last[shown_split] = line
         self.last_step = step
-        if not self._accuracy and (name := next((key for key in line if key.endswith("_accuracy")), "")):
-            self._accuracy, self.accuracy = name, Curve()
+        self._accuracy = self._accuracy or next((key for key in line if key.endswith("accuracy")), "")
         if split == "train":
             _add(self.loss, line, "loss")
             _add(self.speed, line, "tokens_per_second")
@@ -105,7 +104,7 @@ class Metrics:
                 self._speeds.append(speed)
         elif split == "heldout":
             _add(self.heldout_loss, line, "loss")
-            _add(self.accuracy, line, self._accuracy or "accuracy")
+            _add(self.accuracy, line, self._accuracy)
 
     def figures(self) -> dict[str, Any]:
         """Return a run's updates, median speed, last training loss and last evaluation, if they were logged."""

@@ -6,7 +6,7 @@ A score that the values do not define, as the correlation of predictions that ar
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar, get_args
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from bert.core.errors import InputError, IntegrityError, UsageError
 from tasks.examples import MAX_LISTED
 
-Name = Literal["accuracy", "f1", "micro_f1", "macro_f1", "matthews", "pearson", "spearman"]
 Classes = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 Gold = TypeVar("Gold")
@@ -128,7 +127,7 @@ def scores(
     }
     chosen = list(names)
     if unknown := [name for name in chosen if name not in functions]:
-        raise UsageError(f"{unknown[0]}: no such metric; there are {', '.join(get_args(Name))}")
+        raise UsageError(f"{unknown[0]}: no such metric; there are {', '.join(functions)}")
     if "micro_f1" in chosen and not classes:
         raise UsageError("micro_f1: no classes are given to compute it over")
     values = {name: functions[name]() for name in chosen}

@@ -7,13 +7,14 @@ files, have nothing in common with BERT's has functions for them. A new family i
 Sources: transformers (modeling_bert.py, and the configuration beside it).
 """
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from bert.core.config import ModelConfig
+from bert.core.config import RUN_SETTINGS, ModelConfig
 from bert.core.errors import InputError
 from bert.core.rows import Rows
 from bert.heads import KINDS
@@ -139,8 +140,14 @@ class Family:
         return [(key, value) for key, value in needed.items() if getattr(config, key) != value]
 
 
-PLAIN = {"embedding_norm": False, "biases": True, "gated": False, "positions": "learned", "local_window": 0}
-PLAIN |= {"head_transform": False, "pooling": "cls", "norm": "layer", "masked_lm_head": "tied"}
+VARIED = {  # settings that differ between families like BERT, or between models of one; some need `positions` rotary
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "embedding_size"),
+    *("max_position_embeddings", "type_vocab_size", "hidden_act", "pooler_act", "layer_norm_epsilon", "norm_placement"),
+    *("causal", "rotary_base", "local_rotary_base", "global_every"),
+}
+PLAIN: dict[str, Any] = {  # all others, with their defaults: a new setting is refused until a family has it
+    each.name: each.default for each in dataclasses.fields(ModelConfig) if each.name not in VARIED | RUN_SETTINGS
+}
 BERTS = {"pooler_act": "tanh", "embedding_size": 0} | PLAIN
 TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",

@@ -131,10 +131,10 @@ def of_part(part: Part, config: ModelConfig, prefix: str = "", layer: int = 0, o
         return
     of_axes = {"C": outputs, "1": 1, "2": 2}
     sizes = [of_axes[axis] if axis in of_axes else getattr(config, SIZES[axis]) for axis in part.axes]
-    for last, tensor in TENSORS[part.kind].items():
+    for place, (last, tensor) in enumerate(TENSORS[part.kind].items()):
         if last in ("bias", "beta") and not part.biased(config):
             continue
-        initial = part.initial if part.initial and len(tensor.axes) > 1 else tensor.initial
+        initial = part.initial if part.initial and place == 0 else tensor.initial
         axis = part.divided if part.divided in tensor.axes else None
         name = f"{prefix}{part.name}/{last}" if last else f"{prefix}{part.name}"
         yield Weight(name, tuple(sizes[axis] for axis in tensor.axes), initial, axis)

@@ -37,9 +37,10 @@ HIDDEN = re.compile(r"\.step-\d+\.(partial|parts|old|lock)")  # the last two: of
 EMA, EMA_TOTAL = "ema", "ema_total"  # the moving average of the weights, and what it is to be divided by
 DESCRIPTION = "description"  # in a manifest: the hashes of the files that describe the run
 DISTILLATION = "distillation"  # variables by which a model is compared with its teacher
+OF_OBJECTIVE = "objective"  # heads that one objective of pretraining has, and that nothing else reads
 # Of training: first parts of names.
 SLOTS = dict.fromkeys(slot for kind in OPTIMIZERS.values() for slot in kind.slots)
-STATE = (*SLOTS, "applied", DISTILLATION, EMA, EMA_TOTAL, "guard", "loss_scale", "spikes", "run")
+STATE = (*SLOTS, "applied", DISTILLATION, OF_OBJECTIVE, EMA, EMA_TOTAL, "guard", "loss_scale", "spikes", "run")
 OWN_WORDS = "embeddings/difference"  # what an earlier model added to the embeddings of its generator
 MAX_LISTED = 4  # names in a message
 GLOB_CHARACTERS = set("*?[\\")  # TensorFlow writes to the path itself, but reads it as a pattern

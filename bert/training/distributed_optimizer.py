@@ -67,10 +67,10 @@ class DistributedOptimizer(Optimizer):
         must call this.
         """
         [squares] = self._comm.all_reduce([self._norm(guard, gradients)])
-        norm, go, of_guard, sums = self._slots(guard, gradients, loss, squares)
+        norm, go, of_guard, sums, read = self._slots(guard, gradients, loss, squares)
         if self.adapted:
             [sums] = self._comm.all_reduce([sums])
-        rows, ratios = self._rows(rate, sums)
+        rows, ratios = self._rows(rate, sums, read)
         of_rule = self.rule.measures(ratios if bool(go) else tf.zeros_like(ratios))
         measures = {"gradient_norm": norm} | of_rule | of_guard
         if bool(go):
@@ -96,8 +96,10 @@ class DistributedOptimizer(Optimizer):
 
     def _update_rows_of_slots(
         self, guard: UpdateGuard, gradients: Sequence[tf.Tensor], loss: tf.Tensor, squares: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], tf.Tensor]:
-        """Update this rank's rows of the slots. Return gradient norm, whether to update, measures, and terms.
+    ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], tf.Tensor, list[tf.Tensor]]:
+        """Update this rank's rows of the slots.
+
+        Return gradient norm, whether to update, measures, terms, and the gradients as `_read` does.
 
         squares: the sum of the squares of all gradients. The measures are the guard's. The terms are what this rank
         adds to `_sums` of each weight: [number of weights, number of sums], or [0, 0] if no weight has a ratio.
@@ -106,16 +108,22 @@ class DistributedOptimizer(Optimizer):
         go, measures = guard.check(loss, norm)
         scale = self._clip(norm)
         tf.cond(go, lambda: self._update_slots(gradients, scale), lambda: None)
+        read = self._read(gradients, scale)
         if not self.adapted:
-            return norm, go, measures, tf.zeros([0, 0])
-        pieces = zip(self._rows_of_weights(), gradients, strict=True)
+            return norm, go, measures, tf.zeros([0, 0]), read
+        pieces = zip(self._rows_of_weights(read), gradients, strict=True)
         terms = [self._sums(piece, gradient, self.rule.direction(piece)) for piece, gradient in pieces]
-        return norm, go, measures, tf.stack(terms)
+        return norm, go, measures, tf.stack(terms), read
 
-    def _new_rows(self, rate: tf.Tensor, sums: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Return this rank's rows of the new weights, and the ratios. sums: `_sums` of the whole weights."""
+    def _new_rows(
+        self, rate: tf.Tensor, sums: tf.Tensor, read: Sequence[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Return this rank's rows of the new weights, and the ratios.
+
+        sums: `_sums` of the whole weights. read: as `_read` returns them.
+        """
         rows, ratios = [], []
-        for place, piece in enumerate(self._rows_of_weights()):
+        for place, piece in enumerate(self._rows_of_weights(read)):
             name = piece.name
             ratios.append(self._ratio(name, tf.unstack(sums[place]) if name in self.adapted else ()))
             rows.append(piece.weight - rate * self.share[name] * ratios[-1] * self.rule.direction(piece))
@@ -125,8 +133,9 @@ class DistributedOptimizer(Optimizer):
         size: int = self._pieces[name].shape.num_elements()
         return size
 
-    def _rows_of_weights(self) -> list[Piece]:
-        return [self._piece(name, self.weights[name][own.first : own.last]) for name, own in self._pieces.items()]
+    def _rows_of_weights(self, read: Sequence[tf.Tensor]) -> list[Piece]:
+        each = zip(self._pieces.items(), read, strict=True)
+        return [self._piece(name, self.weights[name][own.first : own.last], clipped) for (name, own), clipped in each]
 
 
 def optimizer_for(

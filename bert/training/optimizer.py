@@ -35,17 +35,19 @@ class Piece(NamedTuple):
     """of the weight; 0 if it is exempt"""
     updates: tf.Tensor | None
     """their number, this one included, if the rule counts them"""
+    gradient: tf.Tensor = None
+    """after clipping, if the rule reads gradients; else None"""
 
 
 class UpdateRule(ABC):
     """How to update each weight: first its slots, then weight <- weight - rate * ratio * direction.
 
     The slots and the direction of a piece depend on this piece only. The ratio is a scalar of the whole weight. It
-    depends on sums of squares, which are summed over the ranks that have pieces. A rule owns no variables: its results
-    depend on its arguments only.
+    depends on sums of squares, which are summed over the ranks that have pieces. A rule owns no variables.
     """
 
     counts = False  # whether updates are counted
+    reads_gradients = False  # whether directions depend on gradients, not on the updated slots alone
 
     def __init__(self, config: OptimizerConfig) -> None:
         self.config = config
@@ -162,23 +164,27 @@ class Optimizer(tf.Module):
     ) -> dict[str, tf.Tensor]:
         """Clip the gradients by their global norm and update every weight. If `go` is false, change nothing.
 
-        gradients: in the order of `weights`. norm: their global norm. norm, rate and go are scalars. Return the rule's
-        measures.
+        gradients: in the order of `weights`. norm: their global one. norm, rate, go: scalars. Return the measures.
         """
         scale = self._clip(norm)
         # Two conditions: with one, XLA on a CPU copies the old slots and computes the new ones twice.
         tf.cond(go, lambda: self._update_slots(gradients, scale), lambda: None)
-        ratios = tf.cond(go, lambda: self._update_weights(gradients, rate), lambda: tf.zeros(len(self.weights)))
+        read = self._read(gradients, scale)
+        ratios = tf.cond(go, lambda: self._update_weights(gradients, read, rate), lambda: tf.zeros(len(self.weights)))
         return self.rule.measures(ratios)
 
     def _clip(self, norm: tf.Tensor) -> tf.Tensor:
         """Return the factor that clips gradients with this global norm; 1 for an optimizer that does not clip."""
         return tf.constant(1.0) if self.config.kind.instead else self.clip_norm / tf.maximum(norm, self.clip_norm)
 
-    def _piece(self, name: str, weight: tf.Tensor) -> Piece:
+    def _read(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor) -> list[tf.Tensor]:
+        """Return the gradients times `scale`, or None for each if the rule does not read them."""
+        return [gradient * scale if self.rule.reads_gradients else None for gradient in gradients]
+
+    def _piece(self, name: str, weight: tf.Tensor, gradient: tf.Tensor | None = None) -> Piece:
         """Return the arguments of the rule for a weight. weight: all of it, or the rows that the slots have."""
         slots = {kind: slots[name] for kind, slots in self.kinds.items()}
-        return Piece(name, weight, slots, self.decay[name], self.applied)
+        return Piece(name, weight, slots, self.decay[name], self.applied, gradient)
 
     def _update_slots(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor) -> None:
         """Update the slots with the gradients times `scale`, and count the update."""
@@ -189,17 +195,16 @@ class Optimizer(tf.Module):
         if self.applied is not None:
             self.applied.assign_add(1.0)
 
-    def _update_weights(self, gradients: Sequence[tf.Tensor], rate: tf.Tensor) -> tf.Tensor:
+    def _update_weights(self, gradients: Sequence[tf.Tensor], read: Sequence[tf.Tensor], rate: tf.Tensor) -> tf.Tensor:
         """Update every weight from the slots; return the ratio of each weight.
 
-        gradients: those that `_update_slots` read, before clipping.
+        gradients: those that `_update_slots` read, before clipping. read: as `_read` returns them.
         """
         ratios = []
-        for (name, weight), gradient in zip(self.weights.items(), gradients, strict=True):
-            piece = self._piece(name, weight)
+        for (name, weight), gradient, clipped in zip(self.weights.items(), gradients, read, strict=True):
+            piece = self._piece(name, weight, clipped)
             direction = self.rule.direction(piece)
-            sums = self._sums(piece, gradient, direction) if name in self.adapted else ()
-            ratios.append(self._ratio(name, sums))
+            ratios.append(self._ratio(name, self._sums(piece, gradient, direction) if name in self.adapted else ()))
             weight.assign_sub(rate * self.share[name] * ratios[-1] * direction)
         self._average(list(self.weights.values()))
         return tf.stack(ratios)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from bert.convert import run
 from bert.convert.families import ACTIVATIONS as KNOWN
-from bert.convert.families import Family, TokenizerFiles
+from bert.convert.families import PLAIN, Family, TokenizerFiles
 from bert.core import files
 from bert.core.config import ModelConfig
 from bert.core.errors import InputError, UsageError
@@ -42,6 +42,7 @@ SUPPORTED = {  # another value would be another function of the same weights
     "quantization_config": None,
 }
 ACTIVATIONS = ("hidden_activation", "classifier_activation")
+CHOSEN = ("local_window", "pooling", "head_transform")  # settings of which its models may have any value
 SETTINGS = "tokenizer_config.json"
 ROLES = {
     "cls_token": bracketed_bpe.BEGIN,
@@ -251,17 +252,9 @@ FAMILY = Family(
         "answer_span": "classifier",
     },
     tied={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
-    fixed={
-        "norm_placement": "pre",
-        "type_vocab_size": 0,
-        "embedding_size": 0,
-        "embedding_norm": True,
-        "biases": False,
-        "gated": True,
-        "positions": "rotary",
-        "norm": "layer",
-        "masked_lm_head": "tied",
-    },
+    fixed={"norm_placement": "pre", "type_vocab_size": 0, "embedding_size": 0}
+    | {name: value for name, value in PLAIN.items() if name not in CHOSEN}
+    | {"embedding_norm": True, "biases": False, "gated": True, "positions": "rotary"},
     read_config=read_config,
     config_fields=config_fields,
     word_pieces=False,

@@ -112,6 +112,13 @@ def test_a_run_that_was_rolled_back_has_the_figures_of_all_its_lines(tmp_path: P
     assert metrics.accuracy.points() == [(301, 100 / 301), (895, 100 / 895), (450, 100 / 450)]
 
 
+def test_the_curve_is_of_the_accuracy_also_beside_a_metric_whose_name_ends_so() -> None:
+    metrics = report.Metrics()
+    for step in (3, 7):
+        metrics.add({"step": step, "split": "heldout", "accuracy": 10.0 * step, "balanced_accuracy": 1.0})
+    assert metrics.accuracy.points() == [(3, 30.0), (7, 70.0)]
+
+
 @pytest.mark.parametrize("count", [8191, 100_003])
 def test_a_thinned_curve_has_few_points_and_the_same_outline(count: int) -> None:
     values = np.random.default_rng(3).standard_normal(count).cumsum()

@@ -130,3 +130,9 @@ def test_names_that_are_no_weight_of_the_encoder() -> None:
     )
     with pytest.raises(ValueError, match="variable a/table: no row"):
         weights.decays("a/table")
+
+
+@pytest.mark.parametrize(("kind", "axes"), [("vector", "D"), ("norm", "D"), ("table", "VD"), ("dense", "DD")])
+def test_the_initial_value_of_a_row_is_that_of_its_first_variable(kind: Any, axes: str) -> None:
+    first, *others = weights.of_part(weights.Part("part", kind, axes, initial="residual"), ModelConfig(vocab_size=7))
+    assert first.initial == "residual" and all(other.initial == "zeros" for other in others)

@@ -11,10 +11,13 @@ ROW = OptimizerKind(rule=f"{__name__}:SignDescent", slots=("sign_m",), largest_n
 
 
 class SignDescent(UpdateRule):
-    """Steps by the sign of the mean gradient (Bernstein et al. 2018, signSGD with momentum)."""
+    """Steps by the sign of the mean gradient (Bernstein et al. 2018, signSGD), with Nesterov's momentum."""
+
+    reads_gradients = True
 
     def new_slots(self, gradient: tf.Tensor, slots: Mapping[str, tf.Variable]) -> dict[str, tf.Tensor]:
         return {"sign_m": self.config.beta_1 * slots["sign_m"] + (1 - self.config.beta_1) * gradient}
 
     def direction(self, piece: Piece) -> tf.Tensor:
-        return tf.sign(piece.slots["sign_m"]) + piece.decay * piece.weight
+        ahead = self.config.beta_1 * piece.slots["sign_m"] + (1 - self.config.beta_1) * piece.gradient
+        return tf.sign(ahead) + piece.decay * piece.weight

@@ -194,7 +194,9 @@ def test_weights_that_the_model_does_not_take_are_refused(tmp_path: Path) -> Non
 
 
 def test_the_state_of_training_and_heads_of_other_tasks_may_remain(tmp_path: Path) -> None:
-    run = written(tmp_path / "run", values_of(PretrainingModel(SMALL, 1), heads.AnswerSpan(SMALL, 1), **SLOTS))
+    own = heads.Output(SMALL, 1, f"{checkpoint.OF_OBJECTIVE}/halves", outputs=1)
+    modules = PretrainingModel(SMALL, 1), heads.AnswerSpan(SMALL, 1), own
+    run = written(tmp_path / "run", values_of(*modules, **SLOTS))
     for module in (Encoder(SMALL, 2), PretrainingModel(SMALL, 2, "none"), TaskModel(SMALL, 2, AnswerSpans.described)):
         checkpoint.load_weights(run, variables(module))
     convert.convert("export", "google", run, tmp_path / "out")

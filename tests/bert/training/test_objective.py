@@ -15,11 +15,12 @@ from bert.model.heads import Output
 from bert.model.losses import Detection, Measure, detection
 from bert.pretraining import PretrainingObjective
 from bert.text.sampler import Batch
-from bert.training import objective
+from bert.training import checkpoint, objective
 from bert.training.objective import Objective
 from bert.training.task import Task
 from tests.training import VOCAB, same_bits, train_here, weights, write_dataset
 
+HEAD = f"{checkpoint.OF_OBJECTIVE}/halves"
 HALF = Objective("half", Detection, objective.DETECTION, factor=0.5, learns_labels=False)
 
 
@@ -28,7 +29,7 @@ class Model(tf.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.encoder, self.output = Encoder(config, seed=3), Output(config, 3, "halves", outputs=1)
+        self.encoder, self.output = Encoder(config, seed=3), Output(config, 3, HEAD, outputs=1)
 
 
 class Halves(Task):
@@ -52,7 +53,9 @@ class Halves(Task):
         return {"half": detection(logits, labels, weights)}
 
 
-OBJECTIVE = PretrainingObjective(task=lambda config, data, parts: Halves(config.model), new_heads=("halves",))
+OBJECTIVE = PretrainingObjective(
+    task=lambda config, data, parts: Halves(config.model), new_heads=(checkpoint.OF_OBJECTIVE,)
+)
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +89,7 @@ def test_an_objective_of_one_file_is_trained_resumed_evaluated_and_reported(
 
 
 def test_the_name_of_an_objective_is_that_of_a_row() -> None:
-    with pytest.raises(UsageError, match="'masked_words', 'replaced_tokens', 'halves'"):
+    with pytest.raises(UsageError, match=r"'masked_words', .*, 'halves'"):
         pretrain.main(["bert_base_phase1", "--objective.name", "thirds"])
 
 
