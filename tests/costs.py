@@ -58,9 +58,10 @@ def table(title: str, costs: dict[str, float]) -> str:
     return "\n".join(lines)
 
 
-def main(folder: Path, arguments: list[str]) -> int:
-    """Run pytest with the arguments, if there are any, and print the tables of what the folder has."""
-    code = 0
+def main(argv: list[str]) -> int:
+    """Run pytest with the arguments behind FOLDER, if there are any, and print the tables of what the folder has."""
+    [name, *arguments] = argv
+    folder, code = Path(name), 0
     if arguments:
         folder.mkdir(parents=True, exist_ok=True)
         os.environ[FOLDER] = str(folder.resolve())
@@ -77,4 +78,4 @@ def main(folder: Path, arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main(sys.argv[1:]))

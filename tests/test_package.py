@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import bert
 from bert import commands
 from tests.serve import runs
 
@@ -223,4 +224,4 @@ def test_a_command_runs_as_its_module(tmp_path: Path) -> None:
     assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
     assert wrong.stderr.startswith("error: bert: no command 'pretain'; did you mean pretrain")
     version = subprocess.run([*entry, "--version"], cwd=ROOT, capture_output=True, text=True)
-    assert version.stdout.splitlines()[0].startswith("1.")
+    assert version.stdout.splitlines()[0].startswith(bert.__version__)

@@ -31,6 +31,7 @@ OURS = {*cli.PACKAGES, "benchmarks", "scripts", "tests"}
 STAND_INS = {"N": "2", "RECIPE": "bert_mini_phase1", "NAME": "h100-sxm", "FORMAT": "huggingface", "TASK": "heldout"}
 """for words that stand for a value in running text, where a path would not do"""
 BY_HAND = {
+    "python -m tests.costs DIR": "prints what an earlier run has left",
     "python -m tasks.train --config RUN/config.json --run.directory AGAIN": "reads the file of a run",
     "python -m data.NAME --help": "any stage",
     "bert NAME": "any command",
