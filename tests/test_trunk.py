@@ -24,7 +24,7 @@ ENTRIES = {
     "questions": ("squad.train", "squad.training", "squad.predict", "squad.metric"),
 }
 ENTRIES["mission"] = tuple(module for entries in tuple(ENTRIES.values()) for module in entries)
-BOUNDS = {"data": (59, 12_500), "pretraining": (93, 14_950), "questions": (125, 18_750), "mission": (156, 26_400)}
+BOUNDS = {"data": (59, 12_500), "pretraining": (93, 14_950), "questions": (125, 18_800), "mission": (156, 26_450)}
 """the most files, and lines, that the entries may reach"""
 LONGEST_SPINE = 14_350
 LARGEST_EXTENSION = 2_000

@@ -4,6 +4,8 @@ further, in several functions: the architecture of an encoder that the objective
 there is none. teacher: likewise, of the model whose outputs are learned (`extensions.distillation`).
 """
 
+import functools
+
 from bert.core.config import ModelConfig, ParallelConfig, TrainConfig
 from bert.heads import MASKED_LM
 from bert.model import weights
@@ -12,11 +14,13 @@ CHUNK_BYTES = 1 << 27  # of the float32 scores of the vocabulary that a causal m
 MOMENTS = 8  # bytes of the two moments of a parameter
 
 
+@functools.cache  # a search for plans asks for the same models thousands of times
 def parameters(model: ModelConfig, further: ModelConfig | None = None) -> int:
     """Return the number of parameters in pretraining, including the heads; a causal model has no heads."""
     return weights.count(weights.pretrained(model, further))
 
 
+@functools.cache
 def encoder_parameters(model: ModelConfig) -> int:
     """Return the number of parameters without the heads."""
     return weights.count(weights.encoder(model))
@@ -24,10 +28,16 @@ def encoder_parameters(model: ModelConfig) -> int:
 
 def local_parameters(model: ModelConfig, parts: int, further: ModelConfig | None = None) -> int:
     """Return the number of parameters on one rank if tensor parallelism divides the model into `parts` parts."""
-    divided = weights.count(weight for weight in weights.pretrained(model, further) if weight.axis is not None)
+    divided = _divided_parameters(model, further)
     return parameters(model, further) - divided + -(-divided // parts)
 
 
+@functools.cache
+def _divided_parameters(model: ModelConfig, further: ModelConfig | None) -> int:
+    return weights.count(weight for weight in weights.pretrained(model, further) if weight.axis is not None)
+
+
+@functools.cache
 def teacher_parameters(teacher: ModelConfig) -> int:
     """Return the number of parameters of a teacher: its encoder and its head for masked words."""
     return encoder_parameters(teacher) + weights.count(weights.head(MASKED_LM, teacher))

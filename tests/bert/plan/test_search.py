@@ -1,10 +1,14 @@
 """The search for the cheapest or fastest plan."""
 
 import dataclasses
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from bert.core.errors import ResourceError, UsageError
+from bert.model import cost, weights
+from bert.model.weights import Weight
 from bert.plan import hardware, search
 from bert.plan.forecast import Job
 from bert.plan.search import Phase, Target
@@ -53,6 +57,22 @@ def test_a_model_beyond_one_gpu_is_divided() -> None:
 def test_no_division_is_taken_where_none_is_needed() -> None:
     plan = search.best_settings([phase()], CLUSTER)
     assert plan and "tensor" not in plan.settings and "recompute" not in plan.settings
+
+
+def test_a_search_counts_the_parameters_of_a_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of plans differ in their division alone. To list the weights for each of them took minutes."""
+    listed = list[str]()
+
+    def pretrained(*models: Any) -> Iterator[Weight]:
+        listed.append("a model")
+        return weights_of(*models)
+
+    weights_of = weights.pretrained
+    monkeypatch.setattr(weights, "pretrained", pretrained)
+    for function in (cost.parameters, cost._divided_parameters):
+        function.cache_clear()
+    assert len(search.over_nodes([phase()], CLUSTER)) > 5
+    assert len(listed) <= 10  # with activations recomputed and not, divided and whole
 
 
 @pytest.mark.slow
